@@ -1,0 +1,2 @@
+//! Stands in until the client inside the sandbox is embedded.
+fn main() {}

@@ -1,0 +1,113 @@
+//! The only way to run anything: [`Toolbox::run`] asks policy, writes the
+//! audit line, acts, and finishes the line. Front ends, turns and the agents'
+//! sockets all come through here; no path goes round it.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::sandbox::Exit;
+
+/// On whose behalf something runs; set by the gateway, never by a payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The agent whose rights count.
+    pub agent: String,
+    /// The verified session, if any.
+    pub session: Option<SessionRef>,
+    /// A session that was claimed and is not the caller's.
+    pub claimed_session: Option<String>,
+    /// `provider/model` that asked, in a turn.
+    pub model: Option<String>,
+}
+
+/// The conversation a call belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionRef {
+    /// `channel:id[:thread]`.
+    pub session_key: String,
+    /// `tui`, `api`, `cli`, `socket`, ….
+    pub channel: String,
+    /// Chat, where the channel has them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub chat_id: Option<String>,
+    /// Thread, where the channel has them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub thread_id: Option<String>,
+}
+
+/// A core tool call, as a model or `POST …/exec` makes it: arguments are
+/// checked by the toolbox, which answers what is wrong with them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CoreCall {
+    /// `read`, `write`, `patch`, `exec`; anything else is answered by an error.
+    pub tool: String,
+    /// The arguments, an object.
+    pub params: Value,
+    /// Time limit of `exec` where the arguments give none.
+    pub default_timeout: Duration,
+}
+
+/// A plugin tool call, as it comes over an agent's socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginCall {
+    /// The tool.
+    pub tool: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Below `/workspace`, checked.
+    pub cwd: String,
+    /// Its standard input, if any was piped.
+    pub stdin: Option<String>,
+}
+
+/// A command as `beige exec` and `…/exec/stream` run it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommandCall {
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// Below `/workspace`.
+    pub cwd: String,
+    /// Set for this call.
+    pub env: std::collections::BTreeMap<String, String>,
+    /// Time limit; none unless given.
+    pub timeout: Option<Duration>,
+}
+
+/// One part of a tool's answer to a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum Content {
+    /// Text.
+    Text {
+        /// UTF-8; what was not is marked.
+        text: String,
+    },
+    /// An image.
+    #[serde(rename_all = "camelCase")]
+    Image {
+        /// Base64.
+        data: String,
+        /// `image/png`, ….
+        mime_type: String,
+    },
+}
+
+/// A tool's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// What the model, or the client, gets.
+    pub content: Vec<Content>,
+    /// Whether it failed: exit code not 0, bad arguments, refused.
+    pub is_error: bool,
+    /// Exit code where there was one.
+    #[serde(skip)]
+    pub exit_code: Option<i32>,
+}
+
+/// How a streamed command ended.
+pub type CommandAnswer = Exit;

@@ -1,0 +1,171 @@
+//! Threads and how they end. The only place that starts one: each has a name,
+//! an owner that joins it on drop, and a signal that ends it (a closed
+//! channel, a shut socket, a cancelled [`Cancel`]).
+
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle, Scope, ScopedJoinHandle};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never};
+
+use crate::error::{During, Kind, Result};
+
+/// Stack of a thread of which many can exist, in bytes. Unoptimised code
+/// needs more.
+pub const SMALL_STACK: usize = if cfg!(debug_assertions) { 1024 * 1024 } else { 256 * 1024 };
+
+/// A named thread; dropping it waits for its end. Whoever owns a worker drops
+/// what ends the thread first (field order does it).
+#[derive(Debug)]
+pub struct Worker {
+    handle: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Starts a thread with a small stack.
+    pub fn spawn(name: impl Into<String>, body: impl FnOnce() + Send + 'static) -> Result<Self> {
+        let name = name.into();
+        let what = format!("start the thread `{name}`");
+        let builder = thread::Builder::new().name(name).stack_size(SMALL_STACK);
+        let handle = builder.spawn(body).during(Kind::Internal, what)?;
+        Ok(Self { handle: Some(handle) })
+    }
+
+    /// Whether the thread has ended, so that dropping the worker takes no time.
+    pub fn is_finished(&self) -> bool {
+        self.handle.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let Some(handle) = self.handle.take() else { return };
+        // The last owner of a worker can be the thread itself; it cannot wait
+        // for its own end.
+        if handle.thread().id() == thread::current().id() {
+            return;
+        }
+        if handle.join().is_err() {
+            log::error!("a thread ended by a panic");
+        }
+    }
+}
+
+/// Starts a named thread that the scope joins.
+pub fn scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    body: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    thread::Builder::new()
+        .name(name.to_owned())
+        .stack_size(SMALL_STACK)
+        .spawn_scoped(scope, body)
+        .during(Kind::Internal, format!("start the thread `{name}`"))
+}
+
+/// A bounded set of workers that come and go, such as one a connection.
+/// Dropping it waits for all of them.
+#[derive(Debug)]
+pub struct Crew {
+    name: String,
+    limit: usize,
+    workers: Mutex<Vec<Worker>>,
+}
+
+impl Crew {
+    /// An empty crew of at most `limit` workers, named `NAME-1`, `NAME-2`, ….
+    pub fn new(name: impl Into<String>, limit: usize) -> Self {
+        Self { name: name.into(), limit, workers: Mutex::new(Vec::new()) }
+    }
+
+    /// Starts a worker; `false` if the crew is full, and nothing was started.
+    pub fn spawn(&self, body: impl FnOnce() + Send + 'static) -> Result<bool> {
+        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.retain(|it| !it.is_finished());
+        if workers.len() >= self.limit {
+            return Ok(false);
+        }
+        let name = format!("{}-{}", self.name, workers.len() + 1);
+        workers.push(Worker::spawn(name, body)?);
+        Ok(true)
+    }
+}
+
+/// Something that can be called off, seen from the side that obeys. Clones
+/// watch the same thing; `select!` can wait on [`Cancel::gone`].
+#[derive(Clone, Debug)]
+pub struct Cancel {
+    gone: Receiver<Infallible>,
+}
+
+/// The other end of a [`Cancel`]: cancels when told to, and when the last
+/// clone is dropped.
+#[derive(Clone, Debug)]
+pub struct Canceller {
+    alive: Arc<Mutex<Option<Sender<Infallible>>>>,
+}
+
+impl Cancel {
+    /// A thing that can be called off, and the means to do it.
+    pub fn pair() -> (Canceller, Self) {
+        let (alive, gone) = bounded(0);
+        (Canceller { alive: Arc::new(Mutex::new(Some(alive))) }, Self { gone })
+    }
+
+    /// A thing that nobody can call off.
+    pub fn never() -> Self {
+        Self { gone: never() }
+    }
+
+    /// Whether it has been called off.
+    pub fn is_cancelled(&self) -> bool {
+        matches!(self.gone.try_recv(), Err(TryRecvError::Disconnected))
+    }
+
+    /// Becomes ready (disconnected) once it is called off; never yields a value.
+    pub fn gone(&self) -> &Receiver<Infallible> {
+        &self.gone
+    }
+}
+
+impl Canceller {
+    /// Calls it off; a second time changes nothing.
+    pub fn cancel(&self) {
+        self.alive.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    #[test]
+    fn dropping_a_worker_waits_for_its_end() {
+        let (done, seen) = mpsc::channel();
+        drop(Worker::spawn("test", move || drop(done.send(1))));
+        assert_eq!(seen.try_recv(), Ok(1));
+    }
+
+    #[test]
+    fn a_full_crew_starts_nothing_more() -> Result<()> {
+        let (release, wait) = bounded::<Infallible>(0);
+        let crew = Crew::new("test", 1);
+        assert!(crew.spawn(move || drop(wait.recv()))?);
+        assert!(!crew.spawn(|| ())?);
+        drop(release);
+        Ok(())
+    }
+
+    #[test]
+    fn a_cancel_is_seen_by_every_clone() {
+        let (canceller, cancel) = Cancel::pair();
+        let clone = cancel.clone();
+        assert!(!clone.is_cancelled());
+        canceller.cancel();
+        assert!(cancel.is_cancelled() && clone.is_cancelled());
+        assert!(!Cancel::never().is_cancelled());
+    }
+}
