@@ -2,7 +2,8 @@
 //! left: also those that changed process group or session, ignore SIGTERM, or
 //! fork while they are looked for. First all are stopped, in rounds until a
 //! round finds no new one, since a stopped process does not fork; then all
-//! are killed, in rounds until none is found.
+//! are killed, in rounds until the kernel says that no child is left: a look
+//! through /proc that finds nothing proves nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -10,8 +11,9 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, kill_process, kill_process_group, pidfd_open,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
     pidfd_send_signal, wait,
 };
 
@@ -20,6 +22,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Rounds of stopping; each must have found something new.
 const STOP_ROUNDS: usize = 64;
+
+/// Rounds that found nothing until it is believed, where some are spared.
+const QUIET_ROUNDS: usize = 5;
+
+/// Looks at the direct children between two looks through all of /proc.
+const SHORT_ROUNDS: usize = 64;
 
 /// Deaths waited for in one round; the rest are seen in the next.
 const WATCHED: usize = 64;
@@ -106,25 +114,66 @@ pub(crate) fn descendants(of: Pid) -> Vec<Process> {
     living_below(&processes(), |it| it.pid == of, false)
 }
 
-/// Kills all that `find` finds, as often as it finds any, and calls `reap`
-/// after each round. Gives the number of those that are left after
-/// [`PATIENCE`].
-pub(crate) fn kill_all(mut find: impl FnMut() -> Vec<Process>, mut reap: impl FnMut()) -> usize {
+/// Kills all that descends from this process but for the children that are
+/// spared, with what is below those, until `reap`, called after each round,
+/// says that no child is left, or after [`QUIET_ROUNDS`] that found nothing if
+/// some are spared. Gives the number of those left after [`PATIENCE`].
+pub(crate) fn kill_all(
+    spared: Option<&dyn Fn(&Process) -> bool>,
+    mut reap: impl FnMut() -> bool,
+) -> usize {
     let until = Instant::now() + PATIENCE;
-    stop_all(&mut find, until);
+    let find = || below_me(spared);
+    stop_all(find, until);
+    let mut quiet = 0;
     loop {
         let found = find();
-        if found.is_empty() || Instant::now() >= until {
+        let in_time = Instant::now() < until;
+        quiet = if found.is_empty() { quiet + 1 } else { 0 };
+        if !in_time || (spared.is_some() && quiet >= QUIET_ROUNDS) {
             return found.len();
         }
         let dying: Vec<OwnedFd> =
             found.iter().filter_map(|it| signal(it, Signal::KILL)).take(WATCHED).collect();
-        await_deaths(&dying);
-        reap();
+        kill_children(spared);
+        if !dying.is_empty() {
+            await_deaths(&dying);
+        }
+        if reap() {
+            return 0;
+        }
     }
 }
 
-fn stop_all(find: &mut impl FnMut() -> Vec<Process>, until: Instant) {
+/// The living descendants of this process but for spared children and what is
+/// below those.
+fn below_me(spared: Option<&dyn Fn(&Process) -> bool>) -> Vec<Process> {
+    let me = getpid().as_raw_nonzero().get();
+    let doomed = |it: &Process| it.parent == me && !spared.is_some_and(|spares| spares(it));
+    living_below(&processes(), doomed, true)
+}
+
+/// Kills the direct children, found the short way. What outruns a look through
+/// all of /proc by forking and ending comes here as an orphan, again and
+/// again, and is met here within microseconds.
+fn kill_children(spared: Option<&dyn Fn(&Process) -> bool>) {
+    let me = getpid();
+    let list = format!("/proc/self/task/{me}/children");
+    for _ in 0..SHORT_ROUNDS {
+        let Ok(children) = fs::read_to_string(&list) else { return };
+        let mut doomed = children
+            .split_ascii_whitespace()
+            .filter_map(|it| process(it.parse().ok()?))
+            .filter(|it| !it.dead && !spared.is_some_and(|spares| spares(it)))
+            .peekable();
+        if doomed.peek().is_none() {
+            return;
+        }
+        doomed.for_each(|it| drop(signal(&it, Signal::KILL)));
+    }
+}
+
+fn stop_all(find: impl Fn() -> Vec<Process>, until: Instant) {
     let mut stopped = HashSet::new();
     for _ in 0..STOP_ROUNDS {
         let mut new = find();
@@ -139,15 +188,11 @@ fn stop_all(find: &mut impl FnMut() -> Vec<Process>, until: Instant) {
 }
 
 /// Kills all in this namespace at once: only PID 1 may say so.
-pub(crate) fn kill_namespace(mut reap: impl FnMut()) -> usize {
-    let myself = rustix::process::getpid();
-    kill_all(
-        || {
-            let _ = kill_process_group(Pid::INIT, Signal::KILL);
-            descendants(myself)
-        },
-        &mut reap,
-    )
+pub(crate) fn kill_namespace(mut reap: impl FnMut() -> bool) -> usize {
+    kill_all(None, || {
+        let _ = kill_process_group(Pid::INIT, Signal::KILL);
+        reap()
+    })
 }
 
 /// Sends a signal to that very process, not to a later one of its number, and
@@ -181,22 +226,35 @@ fn await_deaths(dying: &[OwnedFd]) {
         }
         left.retain(|it| it.revents().is_empty());
     }
-    if dying.is_empty() {
-        let _ = rustix::event::poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 5_000_000 }));
-    }
 }
 
-/// Reaps all children that are dead now; gives each with its exit code
-/// (128+n after signal n).
-pub(crate) fn reap_dead() -> Vec<(Pid, i32)> {
-    let mut dead = Vec::new();
-    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-        let code = status.exit_status().or_else(|| status.terminating_signal().map(|it| 128 + it));
-        if let Some(code) = code {
-            dead.push((pid, code));
+/// What one look at the children gave.
+#[derive(Debug, Default)]
+pub(crate) struct Reaped {
+    /// Each child that was dead, with its exit code (128+n after signal n).
+    pub(crate) dead: Vec<(Pid, i32)>,
+    /// There is no child any more, dead or alive, hence no descendant either:
+    /// the orphans of a subreaper are its children.
+    pub(crate) none_left: bool,
+}
+
+/// Reaps all children that are dead now.
+pub(crate) fn reap() -> Reaped {
+    let mut reaped = Reaped::default();
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some((pid, status))) => {
+                let signal = status.terminating_signal().map(|it| 128 + it);
+                reaped.dead.extend(status.exit_status().or(signal).map(|code| (pid, code)));
+            }
+            Err(Errno::INTR) => {}
+            Ok(None) => return reaped,
+            Err(_) => {
+                reaped.none_left = true;
+                return reaped;
+            }
         }
     }
-    dead
 }
 
 #[cfg(test)]

@@ -224,9 +224,11 @@ impl<'a> Watch<'a> {
         self.outputs.iter().all(|it| it.pipe.is_none() || (grace_is_over && it.owed == 0))
     }
 
-    /// Reaps what is dead and notices the end of the main process.
-    fn reap(&mut self) {
-        for (pid, code) in tree::reap_dead() {
+    /// Reaps what is dead and notices the end of the main process; says
+    /// whether no child is left.
+    fn reap(&mut self) -> bool {
+        let reaped = tree::reap();
+        for (pid, code) in reaped.dead {
             if pid == self.pid {
                 self.ended = Some(Ended { code, at: Instant::now() });
                 self.feed.close();
@@ -235,6 +237,7 @@ impl<'a> Watch<'a> {
                 }
             }
         }
+        reaped.none_left
     }
 
     /// Waits until there is something to do.
@@ -270,16 +273,14 @@ impl<'a> Watch<'a> {
     /// be.
     fn kill(&mut self) -> usize {
         self.feed.close();
-        let myself = getpid();
-        if myself == Pid::INIT {
+        if getpid() == Pid::INIT {
             return tree::kill_namespace(|| self.reap());
         }
-        let left = tree::kill_all(|| tree::descendants(myself), || self.reap());
+        // Its group at least is known, even without /proc.
         if self.ended.is_none() {
-            // Without /proc nothing was found; its group at least is known.
             let _ = kill_process_group(self.pid, Signal::KILL);
         }
-        left
+        tree::kill_all(None, || self.reap())
     }
 
     fn fill(self, mut report: Report) -> Report {
