@@ -4,6 +4,8 @@
 //! that all runtimes share. There is no way from here to run anything on the
 //! host.
 
+pub mod client;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
