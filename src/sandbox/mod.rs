@@ -8,6 +8,7 @@ mod agent;
 mod child;
 mod lock;
 pub mod pump;
+pub mod client;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
