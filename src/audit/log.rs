@@ -72,7 +72,7 @@ impl Log {
         !self.is_dirty
     }
 
-    /// Makes what was written last, once a second at most.
+    /// [`Log::sync`], once a second at most.
     pub(super) fn sync_if_due(&mut self) -> Result<()> {
         if self.synced.elapsed() < SYNC_EVERY {
             return Ok(());
@@ -80,7 +80,7 @@ impl Log {
         self.sync()
     }
 
-    /// Makes what was written last, and notes the head.
+    /// Waits until the disk has what was written, then notes the head.
     pub(super) fn sync(&mut self) -> Result<()> {
         if !self.is_dirty {
             return Ok(());

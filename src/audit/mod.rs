@@ -219,8 +219,9 @@ impl Shared {
                 return Ok(());
             }
             let _held = desk.lock.hold(deadline)?;
-            self.pay(&mut desk.log)?;
-            desk.log.sync()
+            let paid = self.pay(&mut desk.log);
+            desk.log.sync()?;
+            paid
         })
     }
 

@@ -104,6 +104,7 @@ pub(super) fn newest_first(home: &Home) -> Result<Vec<PathBuf>> {
         numbers.extend(number.and_then(|it| it.parse::<u32>().ok()));
     }
     numbers.sort_unstable();
+    numbers.dedup();
     let mut paths = vec![home.audit_log()];
     paths.extend(numbers.into_iter().map(|it| home.audit_log_rotated(it)));
     paths.retain(|it| it.exists());

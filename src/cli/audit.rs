@@ -190,7 +190,7 @@ fn tell_of_broken(lines: u64) {
 /// One line: time, agent, tool, arguments, how it ended, how long it took.
 fn for_people(line: &str, coloured: bool) -> String {
     let Ok(seen) = serde_json::from_str::<Seen>(line) else {
-        return format!("{}\n", inert(line));
+        return format!("{}\n", shortened(&inert(line), 200));
     };
     let time = seen.ts.replacen('T', " ", 1);
     let outcome = outcome(&seen);
