@@ -11,6 +11,8 @@ mod setup;
 mod stdin;
 
 use std::ffi::OsString;
+pub mod audit;
+
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
