@@ -5,6 +5,8 @@
 
 mod argv;
 mod host;
+#[cfg(test)]
+mod tests;
 
 use std::path::Path;
 use std::process::Command;
@@ -141,22 +143,22 @@ fn check_user(spec: &Spec, host: &HostLayout) -> Result<()> {
 /// follows a link.
 fn check_mounts(spec: &Spec) -> Result<()> {
     let writable = spec.mounts.iter().filter(|it| !it.read_only).map(|it| it.container.as_path());
-    for above in writable.chain([Path::new("/workspace")]) {
-        for mount in spec.mounts.iter().filter(|it| is_unsafe_below(above, it)) {
-            return Err(Error::new(
-                Kind::Config,
-                format!(
-                    "agent `{}` mounts {} at {}, below {}, which the agent writes: bubblewrap \
-                     cannot do that safely; mount it at a place of its own, or take Docker",
-                    spec.agent,
-                    mount.host.display(),
-                    mount.container.display(),
-                    above.display()
-                ),
-            ));
-        }
-    }
-    Ok(())
+    let unsafe_pair = writable.chain([Path::new("/workspace")]).find_map(|above| {
+        let mount = spec.mounts.iter().find(|it| is_unsafe_below(above, it))?;
+        Some((above, mount))
+    });
+    let Some((above, mount)) = unsafe_pair else { return Ok(()) };
+    Err(Error::new(
+        Kind::Config,
+        format!(
+            "agent `{}` mounts {} at {}, below {}, which the agent writes: bubblewrap cannot do \
+             that safely; mount it at a place of its own, or take Docker",
+            spec.agent,
+            mount.host.display(),
+            mount.container.display(),
+            above.display()
+        ),
+    ))
 }
 
 fn is_unsafe_below(above: &Path, mount: &MountConfig) -> bool {

@@ -6,6 +6,8 @@
 //! [`Cgroup::describe`] says which is which.
 
 mod places;
+#[cfg(test)]
+mod tests;
 mod tree;
 
 use std::fs::{self, OpenOptions};

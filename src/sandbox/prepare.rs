@@ -3,6 +3,9 @@
 //! tool-client in it, account files. It replaces nothing that may be mounted,
 //! overwrites nothing of the agent's, and several processes may do it at once.
 
+#[cfg(test)]
+pub(super) mod tests;
+
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -117,7 +120,7 @@ fn owned_workspace(home: &Home, agent: &Agent) -> Result<Owner> {
 fn hint(error: ErrorKind) -> &'static str {
     match error {
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "free some space there",
-        ErrorKind::NotADirectory => "a part of that path is no folder",
+        ErrorKind::NotADirectory | ErrorKind::AlreadyExists => "a part of that path is no folder",
         _ => "make it yourself, or set `workspaceDir` to a folder that can be made",
     }
 }
