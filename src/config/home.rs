@@ -87,6 +87,17 @@ impl Home {
         self.agent(agent).join("launchers")
     }
 
+    /// `passwd`, `group` and `hosts` of a sandbox that has no image to bring
+    /// them.
+    pub fn accounts(&self, agent: &str) -> PathBuf {
+        self.agent(agent).join("etc")
+    }
+
+    /// Names the workspace that has had its first start.
+    pub fn first_start(&self, agent: &str) -> PathBuf {
+        self.agent(agent).join("first-start")
+    }
+
     /// State that programs keep.
     pub fn data(&self) -> PathBuf {
         self.root.join("data")

@@ -4,6 +4,11 @@
 //! that all runtimes share. There is no way from here to run anything on the
 //! host.
 
+pub mod bubblewrap;
+pub mod limits;
+pub mod prepare;
+pub mod workspace;
+
 mod agent;
 mod child;
 mod lock;
