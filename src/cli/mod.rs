@@ -2,6 +2,8 @@
 //! records; building comes after. A command returns its exit code; nothing
 //! here decides what the engine decides.
 
+pub mod sandbox;
+
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::PathBuf;
 

@@ -5,7 +5,7 @@ use std::fs::{DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::error::{During, Kind, Result};
+use crate::error::{During, Error, Kind, Result};
 
 /// The state folder of one gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,23 @@ impl Home {
     /// A home at an absolute path; nothing is made yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
+    }
+
+    /// `$BEIGE_HOME` (made absolute), else `~/.beige`. An empty variable counts
+    /// as unset.
+    pub fn from_env() -> Result<Self> {
+        let set = |name| std::env::var_os(name).filter(|it| !it.is_empty());
+        if let Some(root) = set("BEIGE_HOME") {
+            let root = std::path::absolute(root).during(Kind::Config, "resolve $BEIGE_HOME")?;
+            return Ok(Self::new(root));
+        }
+        match set("HOME") {
+            Some(home) => Ok(Self::new(PathBuf::from(home).join(".beige"))),
+            None => Err(Error::new(
+                Kind::Config,
+                "find the state folder: neither BEIGE_HOME nor HOME is set; set BEIGE_HOME",
+            )),
+        }
     }
 
     /// The folder itself.

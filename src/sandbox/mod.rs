@@ -4,6 +4,10 @@
 //! that all runtimes share. There is no way from here to run anything on the
 //! host.
 
+pub mod docker;
+pub mod image;
+mod oneshot;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
