@@ -48,6 +48,9 @@ const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);
 /// How long an import may take.
 const IMPORT_WITHIN: Duration = Duration::from_secs(5 * 60);
 
+/// Bytes that are written to the client at a time.
+const PIECE: usize = 256 * 1024;
+
 /// The path that a command finds programs on where nothing says otherwise.
 const PATH: &str = "/tools/bin:/usr/local/bin:/usr/bin:/bin";
 
@@ -78,7 +81,7 @@ pub fn build(name: &str, progress: Progress<'_>) -> Result<()> {
         // A client that ended early says why itself.
         let _ = stdin.write_all(DOCKERFILE.as_bytes());
         drop(stdin);
-        oneshot::tail_of_lines(stdout, progress)
+        oneshot::gist_of_lines(stdout, progress)
     };
     let (status, complaint, said) =
         oneshot::converse(build_command(name), BUILD_WITHIN, progress, talk)
@@ -94,7 +97,7 @@ pub fn build(name: &str, progress: Progress<'_>) -> Result<()> {
 /// Makes the image from the host's own programs: no registry, no build step.
 pub fn build_offline(name: &str, progress: Progress<'_>) -> Result<()> {
     let root = host::gather(progress)?;
-    import(name, Form::Offline, |stdin| root.write(&mut BufWriter::new(stdin)))
+    import(name, Form::Offline, |stdin| root.write(&mut BufWriter::with_capacity(PIECE, stdin)))
 }
 
 /// Makes the image from a tar of a root file system, plain or compressed.

@@ -3,6 +3,7 @@
 //! It never runs what an agent asked for, and it never waits without a
 //! deadline. The long talk with tool-client is not here.
 
+use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -18,8 +19,12 @@ use crate::worker;
 /// Most bytes of an answer that are kept; a longer answer is an error.
 pub(super) const ANSWER_LIMIT: usize = 64 * 1024;
 
-/// Bytes of standard error that are kept: the last ones, which say what failed.
-const COMPLAINT_LIMIT: usize = 4 * 1024;
+/// Bytes of a complaint that are kept of its begin, where most programs say
+/// what failed.
+const HEAD_LIMIT: usize = 1024;
+
+/// Bytes of a complaint that are kept of its end, where builds say it.
+const TAIL_LIMIT: usize = 3 * 1024;
 
 /// Longest line that is shown as progress, in bytes.
 const LINE_LIMIT: u64 = 4 * 1024;
@@ -30,7 +35,7 @@ pub(crate) struct Finished {
     pub(crate) status: ExitStatus,
     /// Standard output, trimmed.
     pub(crate) stdout: String,
-    /// The end of standard error, trimmed.
+    /// Begin and end of standard error, trimmed.
     pub(crate) stderr: String,
 }
 
@@ -63,7 +68,7 @@ pub(super) fn converse<T: Send>(
     };
     thread::scope(|scope| {
         let talking = worker::scoped(scope, "oneshot-out", || talk(stdin, stdout));
-        let listening = worker::scoped(scope, "oneshot-err", || tail_of_lines(stderr, progress));
+        let listening = worker::scoped(scope, "oneshot-err", || gist_of_lines(stderr, progress));
         // Ends the program whatever happened above, so that the threads end.
         let ended = end(&mut child, &name, deadline);
         let spoken = talking?.join().map_err(|_| panicked(&name))?;
@@ -121,10 +126,12 @@ pub(super) fn read_answer(stdout: impl Read, name: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
 }
 
-/// Hands on each line to the end of the stream and keeps the last of them.
-pub(super) fn tail_of_lines(from: impl Read, progress: &(dyn Fn(&str) + Sync)) -> String {
+/// Hands on each line to the end of the stream; keeps the first and the last
+/// of them, trimmed.
+pub(super) fn gist_of_lines(from: impl Read, progress: &(dyn Fn(&str) + Sync)) -> String {
     let mut from = BufReader::new(from);
-    let mut tail = Vec::new();
+    let (mut head, mut tail) = (Vec::new(), VecDeque::new());
+    let mut cut = false;
     loop {
         let mut line = Vec::new();
         // A broken pipe is an end like any other: the exit status tells.
@@ -132,11 +139,18 @@ pub(super) fn tail_of_lines(from: impl Read, progress: &(dyn Fn(&str) + Sync)) -
             Ok(0) | Err(_) => break,
             Ok(_) => progress(String::from_utf8_lossy(&line).trim_end()),
         }
-        tail.extend_from_slice(&line);
-        let excess = tail.len().saturating_sub(COMPLAINT_LIMIT);
+        let room = (HEAD_LIMIT - head.len()).min(line.len());
+        head.extend(line.drain(..room));
+        tail.extend(line);
+        let excess = tail.len().saturating_sub(TAIL_LIMIT);
+        cut |= excess > 0;
         tail.drain(..excess);
     }
-    String::from_utf8_lossy(&tail).trim().to_owned()
+    if cut {
+        head.extend_from_slice(b"\n...\n");
+    }
+    head.extend(tail);
+    String::from_utf8_lossy(&head).trim().to_owned()
 }
 
 fn program(command: &Command) -> String {
@@ -217,11 +231,18 @@ mod tests {
     }
 
     #[test]
-    fn only_the_end_of_a_long_complaint_is_kept() -> Result<()> {
-        let finished = run(shell("head -c 200000 /dev/zero >&2; echo why >&2"), LONG)?;
-        assert!(finished.stderr.ends_with("why"));
-        assert!(finished.stderr.len() <= COMPLAINT_LIMIT);
+    fn begin_and_end_of_a_long_complaint_are_kept() -> Result<()> {
+        let finished = run(shell("echo what >&2; yes | head -c 200000 >&2; echo why >&2"), LONG)?;
+        let said = finished.stderr;
+        assert!(said.starts_with("what") && said.contains("\n...\n") && said.ends_with("why"));
+        assert!(said.len() < 2 * TAIL_LIMIT);
         Ok(())
+    }
+
+    #[test]
+    fn a_short_complaint_is_kept_whole() {
+        let said = format!("{}\nend", "x".repeat(HEAD_LIMIT));
+        assert_eq!(gist_of_lines(said.as_bytes(), &|_| ()), said);
     }
 
     #[test]

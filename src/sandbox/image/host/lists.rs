@@ -12,17 +12,17 @@ pub(super) const PROGRAMS: &[&str] = &[
     // Files.
     "ls", "cp", "mv", "rm", "mkdir", "rmdir", "ln", "chmod", "chown", "touch", "stat", "du", "df",
     "dd", "basename", "dirname", "readlink", "realpath", "mktemp", "install", "truncate", "sync",
-    "find", "tree", "file",
+    "find", "tree",
     // Text.
     "cat", "head", "tail", "sort", "uniq", "wc", "cut", "paste", "join", "comm", "tr", "tac", "nl",
     "od", "fold", "fmt", "expand", "unexpand", "split", "csplit", "shuf", "tsort", "factor", "numfmt",
     "grep", "egrep", "fgrep", "sed", "awk", "diff", "cmp", "diff3", "patch", "less", "rg", "jq",
-    "iconv", "xxd", "hexdump", "strings", "column", "rev",
+    "iconv", "xxd", "hexdump", "column", "rev",
     // Sums and archives.
     "md5sum", "sha1sum", "sha256sum", "sha512sum", "b2sum", "cksum", "base64", "base32", "tar", "gzip",
     "gunzip", "zcat", "bzip2", "bunzip2", "xz", "unxz", "zstd", "zip", "unzip",
     // Processes and the network.
-    "ps", "kill", "pgrep", "pkill", "top", "free", "uptime", "curl", "wget", "openssl", "getent",
+    "ps", "kill", "pgrep", "pkill", "top", "free", "uptime", "curl", "openssl", "getent",
     // Languages and stores.
     "python3", "node", "sqlite3",
 ];
