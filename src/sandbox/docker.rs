@@ -176,29 +176,27 @@ impl Docker {
         Error::new(Kind::Sandbox, text)
     }
 
-    /// Brings it up and looks at the host's workspace from inside; one that
-    /// shows another (the folder was made anew) is replaced once.
+    /// Brings it up and looks at the host's workspace from inside. One that
+    /// was taken over and shows another is replaced once; one that was just
+    /// made and still does is of no use and goes.
     fn bring_up_seeing(&self, wanted: &mut Wanted) -> Result<Container> {
-        let (container, made) = self.bring_up(wanted)?;
-        let why = match probe::look(&self.spec)? {
-            View::Same => return Ok(container),
-            View::Other(_) if made => return Err(self.sees_another()),
-            View::NoAnswer(why) if made => {
-                let what = format!("enter the container {}: {why}", self.name);
-                return Err(Error::new(Kind::Sandbox, what));
-            }
-            View::Other(why) | View::NoAnswer(why) => why,
-        };
-        log::info!("the container {} is made anew: {why}", self.name);
-        client::remove(&container.id)?;
-        let (container, _) = self.bring_up(wanted)?;
-        match probe::look(&self.spec)? {
-            View::Same => Ok(container),
-            View::Other(_) => Err(self.sees_another()),
-            View::NoAnswer(why) => {
-                Err(Error::new(Kind::Sandbox, format!("enter the container {}: {why}", self.name)))
-            }
+        let (mut container, made) = self.bring_up(wanted)?;
+        let mut view = probe::look(&self.spec)?;
+        if view != View::Same && !made {
+            log::info!("the container {} is made anew: {view}", self.name);
+            client::remove(&container.id)?;
+            (container, _) = self.bring_up(wanted)?;
+            view = probe::look(&self.spec)?;
         }
+        let error = match view {
+            View::Same => return Ok(container),
+            View::Other { .. } => self.sees_another(),
+            View::NoAnswer(why) => {
+                Error::new(Kind::Sandbox, format!("enter the container {}: {why}", self.name))
+            }
+        };
+        client::remove(&container.id)?;
+        Err(error)
     }
 
     fn sees_another(&self) -> Error {

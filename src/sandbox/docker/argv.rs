@@ -3,7 +3,9 @@
 //! paths that the client's own notation cannot carry unchanged.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ring::digest::{SHA256, digest};
@@ -78,8 +80,10 @@ pub fn exec_command(spec: &Spec, role: Role) -> Command {
     docker(&["exec", "-i", "-w", "/workspace", &name, TOOL_CLIENT, role.flag()])
 }
 
-/// Changes whenever the container must be made anew: it covers every argument
-/// and the version of beige, whose PID 1 runs inside.
+/// Changes whenever the container must be made anew: it covers every
+/// argument, the version of beige, whose PID 1 runs inside, and which folders
+/// the mounts lead to now. A folder that was made anew under its old name is
+/// not the one that a running container shows.
 pub fn spec_hash(spec: &Spec) -> Result<String> {
     let mut covered = env!("CARGO_PKG_VERSION").as_bytes().to_vec();
     for argument in container_arguments(spec)? {
@@ -87,15 +91,25 @@ pub fn spec_hash(spec: &Spec) -> Result<String> {
         covered.push(0);
         covered.extend_from_slice(argument.as_encoded_bytes());
     }
+    for (folder, ..) in mounts(spec) {
+        covered.push(0);
+        covered.extend_from_slice(&folder_number(folder).to_be_bytes());
+    }
     Ok(hex(&covered, 32))
+}
+
+/// The inode of a folder. Files are replaced by every editor, and nobody
+/// expects a sandbox to end by that: they count as 0, as does what is absent.
+fn folder_number(path: &Path) -> u64 {
+    fs::metadata(path).ok().filter(fs::Metadata::is_dir).map_or(0, |it| it.ino())
 }
 
 /// All arguments of `docker run` that say what the container is.
 fn container_arguments(spec: &Spec) -> Result<Vec<OsString>> {
     let mut arguments = identity(spec);
     arguments.extend(confinement(spec));
-    for mount in mounts(spec)? {
-        arguments.extend(["--mount".into(), mount]);
+    for (host, container, read_only) in mounts(spec) {
+        arguments.extend(["--mount".into(), bind(host, &container, read_only)?]);
     }
     arguments.extend(["--workdir", "/workspace", "--entrypoint", TOOL_CLIENT].map(Into::into));
     arguments.extend([spec.image.as_str(), "--init"].map(Into::into));
@@ -151,19 +165,20 @@ fn confinement(spec: &Spec) -> Vec<OsString> {
     flags
 }
 
-fn mounts(spec: &Spec) -> Result<Vec<OsString>> {
-    let mut mounts = vec![
-        bind(&spec.workspace, Path::new("/workspace"), false)?,
-        bind(&spec.launchers, Path::new("/tools/bin"), true)?,
-        bind(&spec.sockets, Path::new("/beige"), true)?,
+/// What is bound where, and whether it is read-only.
+pub(super) fn mounts(spec: &Spec) -> Vec<(&Path, PathBuf, bool)> {
+    let mut mounts: Vec<(&Path, PathBuf, bool)> = vec![
+        (&spec.workspace, "/workspace".into(), false),
+        (&spec.launchers, "/tools/bin".into(), true),
+        (&spec.sockets, "/beige".into(), true),
     ];
     for (plugin, package) in &spec.packages {
-        mounts.push(bind(package, &Path::new("/tools/packages").join(plugin), true)?);
+        mounts.push((package, Path::new("/tools/packages").join(plugin), true));
     }
     for mount in &spec.mounts {
-        mounts.push(bind(&mount.host, &mount.container, mount.read_only)?);
+        mounts.push((&mount.host, mount.container.clone(), mount.read_only));
     }
-    Ok(mounts)
+    mounts
 }
 
 /// One `--mount`. The value is one line of CSV: a field that holds a comma or

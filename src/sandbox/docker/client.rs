@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::super::Spec;
 use super::super::oneshot::{self, Finished};
-use super::argv::docker;
+use super::argv::{docker, mounts};
 use super::container::{Container, FORMAT};
 use crate::error::{During, Error, Kind, Result};
 
@@ -57,14 +57,14 @@ pub(super) fn remove(id: &str) -> Result<()> {
 /// What the client's complaint means, with the cure where one is known.
 pub(crate) fn failure(doing: &str, complaint: &str) -> Error {
     let cure = cure(complaint).map(|it| format!(" ({it})")).unwrap_or_default();
-    let complaint = if complaint.is_empty() { "docker failed without a word" } else { complaint };
+    let complaint = without_chatter(complaint);
     Error::new(Kind::Sandbox, format!("{doing}: {complaint}{cure}"))
 }
 
 /// Why `docker run` or `docker start` failed: a path that is here and that
 /// the daemon does not find lies in another file system (H8).
 pub(super) fn run_failure(spec: &Spec, doing: &str, complaint: &str) -> Error {
-    let named = sources(spec).find(|it| {
+    let named = mounts(spec).into_iter().map(|(host, ..)| host).find(|it| {
         let text = it.to_string_lossy();
         complaint.contains("does not exist") && complaint.contains(text.as_ref())
     });
@@ -87,9 +87,15 @@ pub(super) fn other_file_system(path: &str) -> Error {
     Error::new(Kind::Sandbox, text)
 }
 
-fn sources(spec: &Spec) -> impl Iterator<Item = &std::path::PathBuf> {
-    let own = [&spec.workspace, &spec.launchers, &spec.sockets];
-    own.into_iter().chain(spec.packages.values()).chain(spec.mounts.iter().map(|it| &it.host))
+/// The complaint on one line, without the hints that follow each of them.
+fn without_chatter(complaint: &str) -> String {
+    let hint = |it: &str| it.starts_with("Run 'docker") || it.starts_with("See 'docker");
+    let lines = complaint.lines().map(str::trim).filter(|it| !it.is_empty() && !hint(it));
+    let line = lines.collect::<Vec<_>>().join("; ");
+    match line.strip_prefix("docker: ").unwrap_or(&line) {
+        "" => "docker failed without a word".into(),
+        line => line.into(),
+    }
 }
 
 fn cure(complaint: &str) -> Option<&'static str> {
@@ -133,6 +139,15 @@ mod tests {
     fn an_unknown_complaint_stays_as_it_is() {
         check("odd", "try: odd");
         check("", "try: docker failed without a word");
+    }
+
+    #[test]
+    fn the_hints_of_the_client_are_left_out() {
+        check(
+            "docker: Error: no.\n\nRun 'docker run --help' for more information",
+            "try: Error: no.",
+        );
+        check("one\ntwo", "try: one; two");
     }
 
     #[test]

@@ -23,10 +23,10 @@ pub(super) struct Container {
     /// Id of the image it was made from; a name may since mean another.
     pub(super) image: String,
     pub(super) state: State,
-    /// Labels; empty where the container is not one of ours.
-    pub(super) instance: String,
-    pub(super) agent: String,
-    pub(super) spec_hash: String,
+    /// Labels; none where the container is not one of ours.
+    pub(super) instance: Option<String>,
+    pub(super) agent: Option<String>,
+    pub(super) spec_hash: Option<String>,
 }
 
 /// How a container is.
@@ -71,7 +71,7 @@ pub(super) enum Step {
 impl Container {
     /// Whether it belongs to this home and agent.
     pub(super) fn is_of(&self, instance: &str, agent: &str) -> bool {
-        self.instance == instance && self.agent == agent
+        self.instance.as_deref() == Some(instance) && self.agent.as_deref() == Some(agent)
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn decide(seen: Option<&Container>, wanted: &Wanted) -> Step {
     if !seen.is_of(&wanted.instance, &wanted.agent) {
         return Step::Refuse;
     }
-    if seen.spec_hash != wanted.spec_hash {
+    if seen.spec_hash.as_ref() != Some(&wanted.spec_hash) {
         return Step::Replace("its configuration changed");
     }
     if wanted.image.as_ref().is_some_and(|it| *it != seen.image) {
@@ -129,9 +129,9 @@ mod tests {
                 error: String::new(),
                 finished_at: "noon".into(),
             },
-            instance: "home".into(),
-            agent: "ada".into(),
-            spec_hash: "5bec".into(),
+            instance: Some("home".into()),
+            agent: Some("ada".into()),
+            spec_hash: Some("5bec".into()),
         }
     }
 
@@ -170,15 +170,19 @@ mod tests {
 
     #[test]
     fn another_spec_or_image_makes_it_anew() {
-        check(|it, _| it.spec_hash.clear(), Step::Replace("its configuration changed"));
+        check(
+            |it, _| it.spec_hash = Some("01d".into()),
+            Step::Replace("its configuration changed"),
+        );
         check(|_, it| it.image = Some("sha256:2".into()), Step::Replace("its image changed"));
         check(|_, it| it.image = None, Step::Keep);
     }
 
     #[test]
     fn a_container_of_others_is_left_alone() {
-        check(|it, _| it.instance.clear(), Step::Refuse);
-        check(|it, _| it.agent = "bob".into(), Step::Refuse);
+        check(|it, _| it.instance = None, Step::Refuse);
+        check(|it, _| it.instance = Some("other".into()), Step::Refuse);
+        check(|it, _| it.agent = Some("bob".into()), Step::Refuse);
     }
 
     #[test]

@@ -2,10 +2,10 @@
 //! here? A daemon that runs elsewhere, or a folder that was made anew under a
 //! running container, would otherwise lose an agent's work in silence.
 
-use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::process::{ChildStdin, ChildStdout};
 use std::time::Duration;
+use std::{fmt, fs};
 
 use serde_json::{Value, json};
 use tool_client::frame;
@@ -19,10 +19,27 @@ use crate::error::{During, Kind, Result};
 pub(super) enum View {
     /// The workspace of the host.
     Same,
-    /// Another folder; the text says how it is seen.
-    Other(String),
+    /// Another folder.
+    Other {
+        /// Its inode.
+        there: u64,
+        /// That of ours.
+        here: u64,
+    },
     /// tool-client did not answer, and why.
     NoAnswer(String),
+}
+
+impl fmt::Display for View {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Same => f.write_str("it shows the workspace"),
+            Self::Other { there, here } => {
+                write!(f, "its workspace is inode {there}, ours is {here}")
+            }
+            Self::NoAnswer(why) => f.write_str(why),
+        }
+    }
 }
 
 /// How long tool-client may take to answer.
@@ -64,7 +81,7 @@ fn expect(stdout: &mut ChildStdout, kind: u8) -> std::io::Result<Vec<u8>> {
 fn judge(here: u64, answer: &Value) -> View {
     match answer.get("ino").and_then(Value::as_u64) {
         Some(there) if there == here => View::Same,
-        Some(there) => View::Other(format!("its workspace is inode {there}, ours is {here}")),
+        Some(there) => View::Other { there, here },
         None => View::NoAnswer(format!("tool-client cannot see the workspace: {answer}")),
     }
 }
@@ -76,7 +93,7 @@ mod tests {
     #[test]
     fn the_same_inode_is_the_same_workspace() {
         assert_eq!(judge(7, &json!({ "dev": 1, "ino": 7 })), View::Same);
-        assert!(matches!(judge(7, &json!({ "dev": 1, "ino": 8 })), View::Other(_)));
+        assert!(matches!(judge(7, &json!({ "dev": 1, "ino": 8 })), View::Other { .. }));
     }
 
     #[test]

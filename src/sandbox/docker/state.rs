@@ -100,14 +100,13 @@ mod tests {
             error: String::new(),
             finished_at: String::new(),
         };
-        let text = String::new;
         Container {
             id: "c".into(),
             image: "i".into(),
             state,
-            instance: text(),
-            agent: text(),
-            spec_hash: text(),
+            instance: None,
+            agent: None,
+            spec_hash: None,
         }
     }
 

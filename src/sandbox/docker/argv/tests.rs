@@ -140,6 +140,23 @@ fn a_path_that_docker_would_change_is_refused() {
 }
 
 #[test]
+fn a_folder_made_anew_is_another_container() {
+    let place = std::env::temp_dir().join(format!("beige-argv-{}", std::process::id()));
+    fs::create_dir(&place).unwrap();
+    let mut spec = spec();
+    spec.workspace = place.clone();
+    let before = spec_hash(&spec).unwrap();
+    assert_eq!(before, spec_hash(&spec).unwrap());
+    // The old one stays, as it does while a container shows it.
+    let aside = place.with_extension("old");
+    fs::rename(&place, &aside).unwrap();
+    fs::create_dir(&place).unwrap();
+    assert_ne!(before, spec_hash(&spec).unwrap());
+    fs::remove_dir(&place).unwrap();
+    fs::remove_dir(&aside).unwrap();
+}
+
+#[test]
 fn the_environment_is_not_an_argument() {
     let mut other = spec();
     other.env.insert("TOKEN".into(), "hush".into());
