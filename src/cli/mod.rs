@@ -12,6 +12,7 @@ mod stdin;
 
 use std::ffi::OsString;
 pub mod audit;
+pub mod sandbox;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};

@@ -14,6 +14,9 @@ mod child;
 mod lock;
 pub mod pump;
 pub mod client;
+pub mod docker;
+pub mod image;
+mod oneshot;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
