@@ -576,3 +576,20 @@ fn a_long_file_is_found_and_its_tests_do_not_count() {
     expect("src/error.rs", &format!("#[cfg(test)]\nmod tests {{\n{long}}}\n"), &[]);
     expect("src/error/tests.rs", &long, &[]);
 }
+
+/// The names that `deny.toml` bans.
+fn banned(deny: &str) -> Vec<&str> {
+    let lines = deny.lines().filter_map(|it| it.trim().strip_prefix("{ crate = \""));
+    lines.filter_map(|it| it.split_once('"')).map(|(name, _)| name).collect()
+}
+
+#[test]
+fn no_banned_crate_is_in_the_tree() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let read = |name: &str| fs::read_to_string(root.join(name)).unwrap_or_default();
+    let (deny, lock) = (read("deny.toml"), read("Cargo.lock"));
+    let banned = banned(&deny);
+    assert!(banned.contains(&"tokio") && lock.contains("name = \"rustix\""), "files not found");
+    let found = banned.iter().filter(|it| lock.contains(&format!("name = \"{it}\"\n")));
+    assert_eq!(found.collect::<Vec<_>>(), Vec::<&&str>::new());
+}
