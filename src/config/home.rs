@@ -149,6 +149,21 @@ impl Home {
         self.root.join("sessions")
     }
 
+    /// The session files of one agent, 0700.
+    pub fn agent_sessions(&self, agent: &str) -> PathBuf {
+        self.sessions().join(agent)
+    }
+
+    /// Which file a session key means.
+    pub fn session_map(&self) -> PathBuf {
+        self.sessions().join("session-map.json")
+    }
+
+    /// Held while the session map is read and replaced.
+    pub fn session_map_lock(&self) -> PathBuf {
+        self.sessions().join("session-map.lock")
+    }
+
     /// Makes the folders every command may rely on, 0700.
     pub fn create(&self) -> Result<()> {
         for folder in [
