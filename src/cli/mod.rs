@@ -2,17 +2,17 @@
 //! records; building comes after. A command returns its exit code; nothing
 //! here decides what the engine decides.
 
+mod audit;
 mod client;
 mod exec;
 mod gateway;
 mod logger;
 mod prompt;
+mod sandbox;
 mod setup;
 mod stdin;
 
 use std::ffi::OsString;
-pub mod audit;
-pub mod sandbox;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,8 @@ const COMMANDS: &[&Command] = &[
     &gateway::COMMAND,
     &exec::COMMAND,
     &prompt::COMMAND,
+    &sandbox::COMMAND,
+    &audit::COMMAND,
 ];
 
 /// One command.
@@ -269,6 +271,11 @@ pub fn tell(text: &str) {
 /// Whether standard output takes colours: a terminal, and no `NO_COLOR`.
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+}
+
+/// Whether a person watches: standard error is a terminal.
+fn is_watched() -> bool {
+    io::stderr().is_terminal()
 }
 
 fn write_to(out: &mut impl Write, text: &str) -> Result<()> {
