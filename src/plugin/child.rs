@@ -365,7 +365,9 @@ fn not_started(error: &io::Error) -> Error {
             "its program, the interpreter named in the program's first line, or the plugin's \
              folder is not there",
         ),
-        ErrorKind::PermissionDenied => (Kind::Internal, "its program may not be executed"),
+        ErrorKind::PermissionDenied => {
+            (Kind::Internal, "its program may not be executed, or a folder of PATH not be read")
+        }
         ErrorKind::ExecutableFileBusy => {
             (Kind::Busy, "its program is just being written; try again")
         }

@@ -320,8 +320,10 @@ fn a_configuration_that_cannot_be_passed_is_named() {
 #[test]
 fn a_program_that_cannot_start_is_a_clear_error() {
     let check = |program: Program, want: &str| {
-        let tool = Tool { program, ..tool("") };
-        let failed = run(&tool, &[]).err().map(|it| it.to_string());
+        // A folder of PATH that may not be read would hide what is missing.
+        let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+        let broken = Tool { program, env, ..tool("") };
+        let failed = run(&broken, &[]).err().map(|it| it.to_string());
         assert_eq!(failed, Some(format!("run the tool `p`: {want}")));
     };
     let scratch = Scratch::new();
@@ -335,7 +337,10 @@ fn a_program_that_cannot_start_is_a_clear_error() {
     assert!(run(&tool(&write), &[]).is_ok_and(|it| it.exit_code == 0));
     check(Program::Inside(script), not_there);
     let plain = scratch.write("plain", "");
-    check(Program::Inside(plain), "its program may not be executed");
+    check(
+        Program::Inside(plain),
+        "its program may not be executed, or a folder of PATH not be read",
+    );
 }
 
 #[test]
