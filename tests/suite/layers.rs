@@ -579,8 +579,9 @@ fn a_long_file_is_found_and_its_tests_do_not_count() {
 
 /// The names that `deny.toml` bans.
 fn banned(deny: &str) -> Vec<&str> {
-    let lines = deny.lines().filter_map(|it| it.trim().strip_prefix("{ crate = \""));
-    lines.filter_map(|it| it.split_once('"')).map(|(name, _)| name).collect()
+    let list = deny.split_once("\ndeny = [").and_then(|(_, it)| it.split_once("\n]"));
+    let lines = list.map_or("", |(it, _)| it).lines();
+    lines.filter_map(|it| it.trim().strip_prefix('"')?.strip_suffix("\",")).collect()
 }
 
 #[test]
