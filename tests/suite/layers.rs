@@ -150,7 +150,13 @@ fn imported_modules(module: &[String], tokens: &[Token]) -> Vec<(String, usize)>
         let begins = !token_before(tokens, index).is_some_and(|it| it == "::" || it == "in");
         let in_visibility = token_before(tokens, index) == Some("(")
             && tokens.get(index + 1).is_some_and(|it| it.text == ")");
-        let starts = ["crate", "super", "beige"].contains(&token.text.as_str());
+        let is_path = tokens.get(index + 1).is_some_and(|it| it.text == "::");
+        let starts = match token.text.as_str() {
+            "crate" | "super" => true,
+            // Also the name of a field in session files.
+            "beige" => is_path,
+            _ => false,
+        };
         if !starts || !begins || in_visibility {
             continue;
         }
@@ -483,6 +489,7 @@ fn what_only_looks_like_an_import_is_not_found() {
         pub(super) const A: &str = "crate::cli \" crate::cli";
         const B: &str = r#"crate::cli " crate::cli"#;
         const C: &[u8] = b"\"crate::cli";
+        struct D { beige: u8 }
         "###,
         &[],
     );
