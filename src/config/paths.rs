@@ -88,6 +88,14 @@ pub(crate) fn refuse_host(path: &Path, home: &Path, own: &Path) -> Option<String
     is_socket.then(|| format!("{shown} is a socket"))
 }
 
+/// What stands where a folder should be: the path itself or the nearest thing
+/// above it that exists, if it is no folder.
+pub(crate) fn in_the_way(path: &Path) -> Option<&Path> {
+    let (nearest, metadata) =
+        path.ancestors().find_map(|it| fs::metadata(it).ok().map(|found| (it, found)))?;
+    (!metadata.is_dir()).then_some(nearest)
+}
+
 /// Reads `containerPath[:ro]`: where a mount stands and whether it is
 /// read-only.
 pub(crate) fn container_path(text: &str) -> Result<(PathBuf, bool), String> {

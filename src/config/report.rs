@@ -195,6 +195,11 @@ impl Findings {
         }
     }
 
+    /// Whether something wrong was found at this very place.
+    pub(crate) fn has_error(&self, path: &KeyPath) -> bool {
+        self.list.iter().any(|(severity, it, _)| *severity == Severity::Error && it == path)
+    }
+
     /// Adds what a person should know.
     pub(crate) fn warn(&mut self, path: &KeyPath, message: impl Into<String>) {
         self.warnings += 1;

@@ -25,7 +25,11 @@ const DEEPEST: usize = 64;
 
 /// Reads the configuration as text, without a byte order mark.
 pub(crate) fn read_config(file: &Path) -> Result<String, Report> {
-    let bytes = read_bounded(file, LARGEST_CONFIG).map_err(|it| Report::unreadable(file, it))?;
+    let bytes = read_bounded(file, LARGEST_CONFIG).map_err(|it| {
+        let is_missing = !file.exists();
+        let hint = if is_missing { "; `beige setup` makes one, --config names another" } else { "" };
+        Report::unreadable(file, format!("{it}{hint}"))
+    })?;
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
     match std::str::from_utf8(bytes) {
         Ok(text) => Ok(text.to_owned()),
