@@ -5,7 +5,7 @@ use std::fs::{DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::error::{During, Kind, Result};
+use crate::error::{During, Error, Kind, Result};
 
 /// The state folder of one gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +17,23 @@ impl Home {
     /// A home at an absolute path; nothing is made yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
+    }
+
+    /// `$BEIGE_HOME` (made absolute), else `~/.beige`. An empty variable counts
+    /// as unset.
+    pub fn from_env() -> Result<Self> {
+        let set = |name| std::env::var_os(name).filter(|it| !it.is_empty());
+        if let Some(root) = set("BEIGE_HOME") {
+            let root = std::path::absolute(root).during(Kind::Config, "resolve $BEIGE_HOME")?;
+            return Ok(Self::new(root));
+        }
+        match set("HOME") {
+            Some(home) => Ok(Self::new(PathBuf::from(home).join(".beige"))),
+            None => Err(Error::new(
+                Kind::Config,
+                "find the state folder: neither BEIGE_HOME nor HOME is set; set BEIGE_HOME",
+            )),
+        }
     }
 
     /// The folder itself.
@@ -70,6 +87,17 @@ impl Home {
         self.agent(agent).join("launchers")
     }
 
+    /// `passwd`, `group` and `hosts` of a sandbox that has no image to bring
+    /// them.
+    pub fn accounts(&self, agent: &str) -> PathBuf {
+        self.agent(agent).join("etc")
+    }
+
+    /// Names the workspace that has had its first start.
+    pub fn first_start(&self, agent: &str) -> PathBuf {
+        self.agent(agent).join("first-start")
+    }
+
     /// State that programs keep.
     pub fn data(&self) -> PathBuf {
         self.root.join("data")
@@ -96,9 +124,24 @@ impl Home {
         self.root.join("logs")
     }
 
-    /// The audit log.
+    /// The audit log; the newest of its files.
     pub fn audit_log(&self) -> PathBuf {
         self.logs().join("audit.jsonl")
+    }
+
+    /// The audit log's older files: 1 is the newest of them.
+    pub fn audit_log_rotated(&self, number: u32) -> PathBuf {
+        self.logs().join(format!("audit.jsonl.{number}"))
+    }
+
+    /// Locked exclusively for each line of the audit log.
+    pub fn audit_lock(&self) -> PathBuf {
+        self.logs().join("audit.lock")
+    }
+
+    /// Number and hash of a recent last line of the audit log.
+    pub fn audit_head(&self) -> PathBuf {
+        self.logs().join("audit.head")
     }
 
     /// All sessions.
