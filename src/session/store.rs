@@ -61,6 +61,14 @@ impl Store {
         Conversation::read(path, file, key, now)
     }
 
+    /// The agent that a key belongs to; `None` for a key that is not in use.
+    /// [`Kind::Usage`] for one that is not allowed.
+    pub fn owner(&self, key: &str) -> Result<Option<String>> {
+        check_key(key)?;
+        let map = SessionMap::open(&self.home, crate::clock::now())?;
+        Ok(map.get(key).map(|it| it.agent_name))
+    }
+
     /// A fresh file under a key.
     fn create(
         &self,

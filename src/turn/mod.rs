@@ -292,7 +292,7 @@ struct CallResult {
 
 impl From<tool::Answer> for CallResult {
     fn from(answer: tool::Answer) -> Self {
-        let exit_code = answer.exit_code;
+        let exit_code = answer.exit_code();
         let block = |it| match it {
             tool::Content::Text { text } => Block::text(text),
             tool::Content::Image { data, mime_type } => {
