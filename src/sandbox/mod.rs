@@ -4,12 +4,18 @@
 //! that all runtimes share. There is no way from here to run anything on the
 //! host.
 
+mod agent;
+mod child;
+mod lock;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+
+pub use agent::{AgentSandbox, FileAnswer};
 
 use crate::config::{MountConfig, Network};
 use crate::error::Result;
