@@ -52,8 +52,10 @@ impl Guard {
         match known {
             true => Ok(Caller::Owner),
             false if is_health(head) => Ok(Caller::Stranger),
-            false => Err(Answer::error(401, "show the token of ~/.beige/api-token as a bearer token")
-                .with("WWW-Authenticate", "Bearer")),
+            false => {
+                Err(Answer::error(401, "show the token of ~/.beige/api-token as a bearer token")
+                    .with("WWW-Authenticate", "Bearer"))
+            }
         }
     }
 
@@ -169,7 +171,8 @@ mod tests {
             format!("Host: localhost:7433\r\nOrigin: {origin}\r\nAuthorization: Bearer s3cret\r\n")
         };
         check(TCP, "POST /", &with("http://localhost:7433"), Ok(Caller::Owner));
-        for foreign in ["http://evil.example", "null", "http://localhost:80", "https://localhost:7433"]
+        for foreign in
+            ["http://evil.example", "null", "http://localhost:80", "https://localhost:7433"]
         {
             check(TCP, "POST /", &with(foreign), Err(403));
             check(Way::Unix, "POST /", &with(foreign), Err(403));

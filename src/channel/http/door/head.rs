@@ -160,9 +160,7 @@ fn malformed(error: httparse::Error, bytes: &[u8]) -> Answer {
         httparse::Error::Version if is_other_version(bytes) => {
             Answer::error(505, "only HTTP/1.0 and HTTP/1.1 are spoken here")
         }
-        httparse::Error::TooManyHeaders => {
-            Answer::error(431, "a request may have 64 header lines")
-        }
+        httparse::Error::TooManyHeaders => Answer::error(431, "a request may have 64 header lines"),
         error => bad(format!("malformed request: {error}")),
     }
 }

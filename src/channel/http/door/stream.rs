@@ -27,7 +27,10 @@ impl Stream {
     }
 
     /// Bounds each read; `None` waits for ever.
-    pub(in crate::channel::http) fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub(in crate::channel::http) fn set_read_timeout(
+        &self,
+        limit: Option<Duration>,
+    ) -> io::Result<()> {
         match self {
             Self::Tcp(it) => it.set_read_timeout(limit),
             Self::Unix(it) => it.set_read_timeout(limit),
@@ -35,7 +38,10 @@ impl Stream {
     }
 
     /// Bounds each write that makes no progress; `None` waits for ever.
-    pub(in crate::channel::http) fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+    pub(in crate::channel::http) fn set_write_timeout(
+        &self,
+        limit: Option<Duration>,
+    ) -> io::Result<()> {
         match self {
             Self::Tcp(it) => it.set_write_timeout(limit),
             Self::Unix(it) => it.set_write_timeout(limit),

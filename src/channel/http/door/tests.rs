@@ -253,7 +253,8 @@ fn who_may_not_call_is_told_before_any_body() {
 fn a_body_announced_as_huge_is_refused_unread() {
     let house = House::new(patient());
     for length in ["10000000000000", "99999999999999999999999999", "1048577"] {
-        let request = good("POST /", &format!("Content-Length: {length}\r\nExpect: 100-continue\r\n"));
+        let request =
+            good("POST /", &format!("Content-Length: {length}\r\nExpect: 100-continue\r\n"));
         assert_eq!(house.ask(request), 413);
     }
     let chunks = good("POST /", "Transfer-Encoding: chunked\r\n") + "FFFFFFFF\r\n";
