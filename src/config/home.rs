@@ -1,11 +1,13 @@
 //! The state folder (`$BEIGE_HOME`, default `~/.beige`): where everything in
 //! it lies and with which modes it is made. No other module joins these paths.
 
+use std::env;
+use std::ffi::OsString;
 use std::fs::{DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::error::{During, Kind, Result};
+use crate::error::{During, Error, Kind, Result};
 
 /// The state folder of one gateway.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +19,24 @@ impl Home {
     /// A home at an absolute path; nothing is made yet.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
+    }
+
+    /// `$BEIGE_HOME`, made absolute, else `$HOME/.beige`. A [`Kind::Config`]
+    /// error if neither is set.
+    pub fn from_env() -> Result<Self> {
+        Self::from_variables(env::var_os("BEIGE_HOME"), env::var_os("HOME"))
+    }
+
+    fn from_variables(own: Option<OsString>, user: Option<OsString>) -> Result<Self> {
+        let is_set = |it: &OsString| !it.is_empty();
+        let own = own.filter(is_set).map(PathBuf::from);
+        let user = user.filter(is_set).map(|it| PathBuf::from(it).join(".beige"));
+        let root = own.or(user).ok_or_else(|| {
+            Error::new(Kind::Config, "neither BEIGE_HOME nor HOME is set; set one of them")
+        })?;
+        std::path::absolute(&root)
+            .map(Self::new)
+            .during(Kind::Config, format!("find the state folder {}", root.display()))
     }
 
     /// The folder itself.
@@ -76,6 +96,17 @@ impl Home {
         self.agent(agent).join("launchers")
     }
 
+    /// `passwd`, `group` and `hosts` of a sandbox that has no image to bring
+    /// them.
+    pub fn accounts(&self, agent: &str) -> PathBuf {
+        self.agent(agent).join("etc")
+    }
+
+    /// Names the workspace that has had its first start.
+    pub fn first_start(&self, agent: &str) -> PathBuf {
+        self.agent(agent).join("first-start")
+    }
+
     /// State that programs keep.
     pub fn data(&self) -> PathBuf {
         self.root.join("data")
@@ -102,14 +133,44 @@ impl Home {
         self.root.join("logs")
     }
 
-    /// The audit log.
+    /// The audit log; the newest of its files.
     pub fn audit_log(&self) -> PathBuf {
         self.logs().join("audit.jsonl")
+    }
+
+    /// The audit log's older files: 1 is the newest of them.
+    pub fn audit_log_rotated(&self, number: u32) -> PathBuf {
+        self.logs().join(format!("audit.jsonl.{number}"))
+    }
+
+    /// Locked exclusively for each line of the audit log.
+    pub fn audit_lock(&self) -> PathBuf {
+        self.logs().join("audit.lock")
+    }
+
+    /// Number and hash of a recent last line of the audit log.
+    pub fn audit_head(&self) -> PathBuf {
+        self.logs().join("audit.head")
     }
 
     /// All sessions.
     pub fn sessions(&self) -> PathBuf {
         self.root.join("sessions")
+    }
+
+    /// The session files of one agent, 0700.
+    pub fn agent_sessions(&self, agent: &str) -> PathBuf {
+        self.sessions().join(agent)
+    }
+
+    /// Which file a session key means.
+    pub fn session_map(&self) -> PathBuf {
+        self.sessions().join("session-map.json")
+    }
+
+    /// Held while the session map is read and replaced.
+    pub fn session_map_lock(&self) -> PathBuf {
+        self.sessions().join("session-map.lock")
     }
 
     /// Makes the folders every command may rely on, 0700.
@@ -148,4 +209,25 @@ pub fn create_mounted(folder: &Path) -> Result<()> {
         .create(folder)
         .and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(0o755)))
         .during(Kind::Internal, format!("make the folder {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(own: Option<&str>, user: Option<&str>, expected: Option<PathBuf>) {
+        let home = Home::from_variables(own.map(OsString::from), user.map(OsString::from));
+        assert_eq!(home.ok().map(|it| it.root), expected);
+    }
+
+    #[test]
+    fn the_state_folder_is_named_by_the_environment() {
+        check(Some("/srv/b"), Some("/home/u"), Some("/srv/b".into()));
+        check(None, Some("/home/u"), Some("/home/u/.beige".into()));
+        check(Some(""), Some("/home/u"), Some("/home/u/.beige".into()));
+        check(Some("rel"), None, std::path::absolute("rel").ok());
+        check(Some(""), Some(""), None);
+        check(None, None, None);
+    }
 }

@@ -9,13 +9,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, unbounded};
+use crossbeam_channel::unbounded;
 use serde_json::{Value, json};
 use tool_client::frame;
 
 use super::child::{self, End, Talk};
 use super::lock::{Hold, Lock};
-use super::{Exec, Exit, Input, Output, Role, Sandbox};
+use super::{Exec, Exit, Feed, Output, Role, Sandbox};
 use crate::error::{During, Error, Kind, Result};
 use crate::worker::Cancel;
 
@@ -65,21 +65,25 @@ impl AgentSandbox {
         self.sandbox.runtime().name()
     }
 
-    /// Runs a command to its end. `input` is fed in; a dropped sender is the
-    /// end of input. Output goes to `output` as it comes.
+    /// Whether it seems to be there, without asking anybody.
+    pub fn seems_up(&self) -> bool {
+        self.sandbox.seems_up()
+    }
+
+    /// Runs a command to its end. Output goes to `output` as it comes.
     ///
     /// A command that cannot be started is no error but exit code 126 or 127;
     /// an error means that nothing ran, or that the sandbox broke under it.
     pub fn run(
         &self,
         exec: &Exec,
-        input: &Receiver<Input>,
+        feed: &Feed,
         output: &mut dyn Output,
         cancel: &Cancel,
     ) -> Result<Exit> {
         let request = self.command_request(exec)?;
         let started = Instant::now();
-        let report = self.talk(Role::Run, &request, input, output, exec.timeout, cancel)?;
+        let report = self.talk(Role::Run, &request, feed, output, exec.timeout, cancel)?;
         self.exit(&report, started.elapsed())
     }
 
@@ -93,15 +97,10 @@ impl AgentSandbox {
         cancel: &Cancel,
     ) -> Result<FileAnswer> {
         let request = encoded(request)?;
-        let (feed, input) = unbounded();
-        for piece in content.chunks(frame::MAX_PAYLOAD) {
-            // The receiver lives in this very function.
-            let _ = feed.send(Input::Data(piece.to_vec()));
-        }
-        drop(feed);
+        let feed = all_at_once(content);
         let mut gathered = Gathered { bytes: Vec::new(), limit };
         let report =
-            self.talk(Role::File, &request, &input, &mut gathered, Some(FILE_LIMIT), cancel)?;
+            self.talk(Role::File, &request, &feed, &mut gathered, Some(FILE_LIMIT), cancel)?;
         Ok(FileAnswer { report, content: gathered.bytes })
     }
 
@@ -133,7 +132,7 @@ impl AgentSandbox {
         &self,
         role: Role,
         request: &[u8],
-        input: &Receiver<Input>,
+        feed: &Feed,
         output: &mut dyn Output,
         timeout: Option<Duration>,
         cancel: &Cancel,
@@ -149,7 +148,7 @@ impl AgentSandbox {
             let end = child::talk(Talk {
                 command,
                 request,
-                input,
+                feed,
                 output: &mut *output,
                 admit: &admit,
                 timeout,
@@ -253,6 +252,16 @@ fn base_environment() -> BTreeMap<String, String> {
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into()
+}
+
+/// Standard input that is there as a whole.
+fn all_at_once(content: &[u8]) -> Feed {
+    let (pieces, stdin) = unbounded();
+    for piece in content.chunks(frame::MAX_PAYLOAD) {
+        // The receiver lives in this very function.
+        let _ = pieces.send(piece.to_vec());
+    }
+    Feed { stdin, ..Feed::empty() }
 }
 
 /// One argument: a string, or its bytes where it is none.

@@ -11,22 +11,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, after, never, select, unbounded};
+use crossbeam_channel::{Receiver, Sender, after, select, unbounded};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tool_client::frame::{self, Frame};
 
-use super::{Input, Output};
+use super::pump::{Note, Pump, Pumped};
+use super::{Feed, Output};
 use crate::error::{During, Error, Kind, Result};
 use crate::worker::{self, Cancel};
 
 /// How long tool-client may take to say that it is ready.
 const READY_LIMIT: Duration = Duration::from_secs(60);
-
-/// How long tool-client may take to report after a cancel or a timeout; it
-/// gives a tree that resists five seconds itself.
-const REPORT_LIMIT: Duration = Duration::from_secs(8);
 
 /// What the entering program may say on its standard error, in bytes.
 const COMPLAINT_LIMIT: u64 = 8 * 1024;
@@ -37,8 +34,8 @@ pub(super) struct Talk<'a> {
     pub(super) command: Command,
     /// A JSON object.
     pub(super) request: &'a [u8],
-    /// What is fed in; a dropped sender is the end of input.
-    pub(super) input: &'a Receiver<Input>,
+    /// What is fed in.
+    pub(super) feed: &'a Feed,
     /// Who takes what comes out.
     pub(super) output: &'a mut dyn Output,
     /// Called with the host pid once tool-client is ready.
@@ -59,17 +56,10 @@ pub(super) enum End {
     Lost(String),
 }
 
-/// What the reader tells the feeder.
-enum Note {
-    Ready,
-    Window(u32),
-    TakerGone,
-}
-
 /// Starts the command and stays with it to its end, on this thread: bwrap's
 /// `--die-with-parent` follows the thread that spawned it.
 pub(super) fn talk(talk: Talk<'_>) -> Result<End> {
-    let Talk { mut command, request, input, output, admit, timeout, cancel } = talk;
+    let Talk { mut command, request, feed, output, admit, timeout, cancel } = talk;
     let mut complaint = complaint_file()?;
     let program = command.get_program().to_string_lossy().into_owned();
     let stderr = complaint.try_clone().during(Kind::Internal, "duplicate a descriptor")?;
@@ -88,11 +78,11 @@ pub(super) fn talk(talk: Talk<'_>) -> Result<End> {
     let feeder = Feeder {
         child: child.0.id(),
         request,
-        input: input.clone(),
-        heard,
+        feed,
+        heard: &heard,
         admit,
         timeout,
-        cancel: cancel.clone(),
+        cancel,
         began: &began,
     };
     let report = thread::scope(|scope| {
@@ -142,15 +132,16 @@ fn tell(notes: &Sender<Note>, note: Note) -> io::Result<()> {
     Ok(())
 }
 
-/// The side that writes: request, input, signals, cancel; and the deadlines.
+/// The side that writes: waits until tool-client is ready, hands over the
+/// request, then pumps.
 struct Feeder<'a> {
     child: u32,
     request: &'a [u8],
-    input: Receiver<Input>,
-    heard: Receiver<Note>,
+    feed: &'a Feed,
+    heard: &'a Receiver<Note>,
     admit: &'a (dyn Fn(u32) -> Result<()> + Sync),
     timeout: Option<Duration>,
-    cancel: Cancel,
+    cancel: &'a Cancel,
     began: &'a AtomicBool,
 }
 
@@ -167,8 +158,8 @@ impl Feeder<'_> {
         self.began.store(true, Ordering::Release);
         // A write that fails means that the other side is gone; the reader
         // sees that too and says what is known.
-        if frame::write_request(&mut to, self.request).is_ok() {
-            let _ = self.feed(&mut to);
+        if frame::write_request(&mut to, self.request).is_ok() && self.pump(&mut to) {
+            self.kill();
         }
         Ok(())
     }
@@ -181,46 +172,15 @@ impl Feeder<'_> {
         }
     }
 
-    fn feed(&self, to: &mut ChildStdin) -> io::Result<()> {
-        let mut cancelled = self.cancel.gone().clone();
-        let mut deadline = self.timeout.map_or_else(never, |it| after(it + REPORT_LIMIT));
-        let mut window = frame::WINDOW_START as usize;
-        let mut waiting = Vec::new();
-        let mut ended = false;
-        loop {
-            let open = waiting.is_empty() && !ended;
-            let input = if open { self.input.clone() } else { never() };
-            let called_off = select! {
-                recv(self.heard) -> note => match note {
-                    Ok(Note::Window(more)) => { window += more as usize; false }
-                    Ok(Note::TakerGone) => true,
-                    Ok(Note::Ready) => false,
-                    Err(_) => return Ok(()),
-                },
-                recv(input) -> piece => match piece {
-                    Ok(Input::Data(bytes)) => { waiting = bytes; false }
-                    Ok(Input::Signal(number)) => {
-                        frame::write(to, frame::SIGNAL, &[number])?;
-                        false
-                    }
-                    Ok(Input::End) | Err(_) => {
-                        ended = true;
-                        frame::write(to, frame::STDIN_END, &[])?;
-                        false
-                    }
-                },
-                recv(cancelled) -> _ => true,
-                recv(deadline) -> _ => { self.kill(); return Ok(()); }
-            };
-            if called_off {
-                frame::write(to, frame::CANCEL, &[])?;
-                cancelled = never();
-                ended = true;
-                waiting.clear();
-                deadline = after(REPORT_LIMIT);
-            }
-            send_some(to, &mut waiting, &mut window)?;
-        }
+    /// Whether the other side has to be killed.
+    fn pump(&self, to: &mut ChildStdin) -> bool {
+        let pump = Pump {
+            feed: self.feed,
+            heard: self.heard,
+            timeout: self.timeout,
+            cancel: self.cancel,
+        };
+        matches!(pump.run(to), Ok(Pumped::Silent))
     }
 
     fn kill(&self) {
@@ -229,17 +189,6 @@ impl Feeder<'_> {
             let _ = kill_process(pid, Signal::KILL);
         }
     }
-}
-
-/// Sends what the window allows.
-fn send_some(to: &mut ChildStdin, waiting: &mut Vec<u8>, window: &mut usize) -> io::Result<()> {
-    let now = waiting.len().min(*window);
-    for piece in waiting[..now].chunks(frame::MAX_PAYLOAD) {
-        frame::write(to, frame::STDIN, piece)?;
-    }
-    *window -= now;
-    waiting.drain(..now);
-    Ok(())
 }
 
 /// The entering program; killed and reaped when dropped.
