@@ -54,6 +54,12 @@ impl Home {
         self.root.join("api.sock")
     }
 
+    /// What the HTTP API's front door keeps to itself, 0700: the socket of the
+    /// server behind it, large bodies.
+    pub fn door(&self) -> PathBuf {
+        self.root.join("door")
+    }
+
     /// The HTTP API's bearer token, 0600.
     pub fn api_token(&self) -> PathBuf {
         self.root.join("api-token")
