@@ -51,7 +51,6 @@ pub struct Command {
 pub struct Invocation {
     parser: lexopt::Parser,
     config: Option<PathBuf>,
-    command: &'static Command,
 }
 
 /// Runs the command line; gives the exit code. Everything a person must know
@@ -83,7 +82,7 @@ fn dispatch(mut parser: lexopt::Parser) -> Result<u8, Failure> {
             }
             Some(Value(name)) => {
                 let command = find(&name).map_err(|it| (None, it))?;
-                let mut invocation = Invocation { parser, config, command };
+                let mut invocation = Invocation { parser, config };
                 return (command.run)(&mut invocation).or_else(|error| match error.kind() {
                     Kind::Cancelled if invocation.help_asked(&error) => say(command.help),
                     _ => Err((Some(command), error)),
@@ -151,6 +150,7 @@ const HELP: &str = "help was asked for";
 impl Invocation {
     /// The next argument that is the command's own: `--config FILE` and
     /// `--help` are common to all and taken here.
+    #[allow(clippy::should_implement_trait, reason = "what it gives borrows the parser")]
     pub fn next(&mut self) -> Result<Option<Arg<'_>>> {
         loop {
             // Looked at twice, since what is given out borrows the parser.

@@ -12,7 +12,8 @@ pub mod socket;
 mod turns;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -57,6 +58,7 @@ pub(crate) struct Engine {
     redactor: Redactor,
     running: Running,
     started: Instant,
+    address: OnceLock<SocketAddr>,
     hub: Option<Sender<Event>>,
 }
 
@@ -89,6 +91,8 @@ pub struct Health {
     pub status: &'static str,
     /// The program's version.
     pub version: &'static str,
+    /// Where it listens for TCP, as `address:port`.
+    pub address: Option<String>,
     /// Seconds since the start.
     pub uptime_seconds: u64,
     /// Number of agents.
@@ -166,6 +170,7 @@ impl Engine {
             redactor,
             running: Running::default(),
             started: Instant::now(),
+            address: OnceLock::new(),
             hub,
         }))
     }
@@ -262,6 +267,7 @@ impl Handle {
         Health {
             status: if self.is_draining() { "draining" } else { "ok" },
             version: env!("CARGO_PKG_VERSION"),
+            address: engine.address.get().map(ToString::to_string),
             uptime_seconds: engine.started.elapsed().as_secs(),
             agents: equipment.len(),
             sandboxes: equipment.values().filter(|it| it.sandbox.seems_up()).count(),

@@ -55,13 +55,12 @@ fn try_turn(
     let mut conversation = engine.store.open(&key, &agent.name, clock::now())?;
     let model = request.model.as_ref().unwrap_or(&agent.model);
     let notes = workspace_notes(&equipment.sandbox, cancel);
-    let today = clock::now().to_string();
     let system = Prompt {
         agent: &agent.name,
         plugin_tools: &engine.toolbox.registry().context_text(&agent.tools),
         agents_md: notes.as_deref(),
         instructions: agent.instructions.as_deref(),
-        today: &today[..10],
+        today: clock::now(),
     }
     .text();
     let hands = EngineHands { engine, caller: caller(agent, &key, model) };

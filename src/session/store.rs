@@ -14,7 +14,7 @@ use super::entry::{Body, Entry, Header, HeaderBeige, HeaderKind, VERSION};
 use super::map::{Owner, SessionMap, aside};
 use super::scan::{FileEnd, LONGEST_LINE, Scanned, scan};
 use super::{Session, check_key};
-use crate::clock::Time;
+use crate::clock::{self, Time};
 use crate::config::home::create_private;
 use crate::config::{Home, ModelRef};
 use crate::error::{During, Error, Kind, Result};
@@ -59,6 +59,13 @@ impl Store {
         let file = open_file(&path)?;
         lock(&file, key)?;
         Conversation::read(path, file, key, now)
+    }
+
+    /// The agent that a key belongs to, if it belongs to any.
+    pub fn owner(&self, key: &str) -> Result<Option<String>> {
+        check_key(key)?;
+        create_private(&self.home.sessions())?;
+        Ok(SessionMap::open(&self.home, clock::now())?.get(key).map(|it| it.agent_name))
     }
 
     /// A fresh file under a key.
@@ -386,6 +393,8 @@ mod tests {
         let error = place.store().open("k", "b", now()).err();
         assert_eq!(error.as_ref().map(Error::kind), Some(Kind::Conflict));
         assert!(error.is_some_and(|it| it.to_string().contains("`a`")));
+        assert_eq!(place.store().owner("k")?.as_deref(), Some("a"));
+        assert_eq!(place.store().owner("other")?, None);
         Ok(())
     }
 

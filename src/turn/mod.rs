@@ -5,9 +5,11 @@
 //! its result. A turn runs nothing itself: it acts through [`Hands`].
 
 mod event;
+mod hands;
 mod prompt;
 
 pub use event::TurnEvent;
+pub use hands::Equipped;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 
 use serde_json::{Value, json};
@@ -275,7 +277,7 @@ impl Progress<'_> {
             }
             Err(Halt { category, error }) => {
                 let partial = (!self.said.is_empty()).then(|| self.said.join("\n\n"));
-                let message = error.to_string();
+                let (category, message) = (category.to_owned(), error.to_string());
                 (self.events)(TurnEvent::Error { category, message, partial });
                 Err(error)
             }
@@ -292,7 +294,7 @@ struct CallResult {
 
 impl From<tool::Answer> for CallResult {
     fn from(answer: tool::Answer) -> Self {
-        let exit_code = answer.exit_code;
+        let exit_code = answer.exit_code();
         let block = |it| match it {
             tool::Content::Text { text } => Block::text(text),
             tool::Content::Image { data, mime_type } => {

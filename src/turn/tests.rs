@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::*;
 use crate::config::{self, Home};
 use crate::error::During;
+use crate::sandbox::Exit;
 use crate::session::Store;
 use crate::worker::Canceller;
 
@@ -144,11 +145,16 @@ impl Hands for TestHands {
             _ => (),
         }
         let failed = command == "exit 9";
-        Ok(tool::Answer {
-            content: vec![tool::Content::Text { text: command }],
-            is_error: failed,
-            exit_code: Some(if failed { 9 } else { 0 }),
-        })
+        let exit = Exit {
+            code: if failed { 9 } else { 0 },
+            timed_out: false,
+            cancelled: false,
+            note: None,
+            saved: None,
+            duration: Duration::ZERO,
+        };
+        let answer = tool::Answer::text(command);
+        Ok(tool::Answer { is_error: failed, exit: Some(exit), ..answer })
     }
 
     fn model_call_begins(&self, _: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>> {
@@ -250,7 +256,7 @@ fn a_model_that_never_ends_is_ended() -> Result<()> {
     assert!(told.result.is_err_and(|(_, it)| it.contains("after 3 model calls")));
     let partial = Some("again\n\nagain\n\nagain".to_owned());
     assert!(
-        matches!(told.events.last(), Some(TurnEvent::Error { category: "max_turns", partial: it, .. }) if *it == partial)
+        matches!(told.events.last(), Some(TurnEvent::Error { category, partial: it, .. }) if category == "max_turns" && *it == partial)
     );
     let stored = place.stored()?;
     assert_eq!(stored.iter().filter(|it| it.starts_with("call")).count(), 3);
@@ -343,6 +349,20 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
     };
     let told = turn.run(&mut conversation, "remember me", &mut |_| (), &Cancel::never());
     assert!(told.is_err() && *hands.1.borrow());
+    Ok(())
+}
+
+#[test]
+fn the_demo_answers_any_prompt() -> Result<()> {
+    let place = Place::new(include_str!("../../examples/demo.jsonl"))?;
+    let mut words = Vec::new();
+    for prompt in ["hi", "and now?", "go on", "more"] {
+        let told = place.run(prompt, &TestHands::default(), &Cancel::never())?;
+        assert!(told.result.as_ref().is_ok_and(|it| !it.is_empty()), "{:?}", told.result);
+        words.push(told.words().matches("tool_start").count());
+    }
+    // The hands of this test answer without an exit code, as if tools failed.
+    assert_eq!(words, [1, 1, 0, 0]);
     Ok(())
 }
 
