@@ -208,7 +208,7 @@ impl Engine for Small {
 }
 
 fn failure() -> TurnEvent {
-    TurnEvent::Error { category: "overloaded", message: "all failed".into(), partial: None }
+    TurnEvent::Error { category: "overloaded".into(), message: "all failed".into(), partial: None }
 }
 
 /// A running API and what its engine tells.
