@@ -175,9 +175,7 @@ fn through_gateway(
 }
 
 fn wire(request: &Request) -> Value {
-    let word = |it: &OsString| {
-        it.to_str().map_or_else(|| json!(it.as_bytes()), Value::from)
-    };
+    let word = |it: &OsString| it.to_str().map_or_else(|| json!(it.as_bytes()), Value::from);
     json!({
         "argv": request.call.argv.iter().map(word).collect::<Vec<_>>(),
         "cwd": request.call.cwd,
@@ -186,11 +184,7 @@ fn wire(request: &Request) -> Value {
     })
 }
 
-fn listen(
-    from: &mut BufReader<UnixStream>,
-    sink: &mut Sink,
-    notes: &Sender<Note>,
-) -> Result<Exit> {
+fn listen(from: &mut BufReader<UnixStream>, sink: &mut Sink, notes: &Sender<Note>) -> Result<Exit> {
     loop {
         let frame = frame::read(from).during(Kind::Internal, "read from the gateway")?;
         let Some(frame) = frame else {

@@ -133,7 +133,8 @@ fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
     let log_file = config.gateway.log_file.clone();
     let front = FrontEnds {
         start: &|handle, doors, config| {
-            Http::start(handle, doors.tcp, doors.unix, config).map(|it| Box::new(it) as Box<dyn Send>)
+            Http::start(handle, doors.tcp, doors.unix, config)
+                .map(|it| Box::new(it) as Box<dyn Send>)
         },
         ready: &|| if daemon { detach(&log_file) } else { Ok(()) },
         reload: &|| invocation.load_config(),
@@ -155,7 +156,8 @@ fn is_for_good(error: &Error) -> bool {
 fn detach(log_file: &Path) -> Result<()> {
     let what = "leave the terminal";
     print(&format!("{READY}\n"))?;
-    let null = File::options().read(true).write(true).open("/dev/null").during(Kind::Internal, what)?;
+    let null =
+        File::options().read(true).write(true).open("/dev/null").during(Kind::Internal, what)?;
     let log = File::options().append(true).open(log_file).ok();
     rustix::stdio::dup2_stdout(&null).during(Kind::Internal, what)?;
     // A panic's words belong into the log.
@@ -232,8 +234,10 @@ fn stop(home: &Home) -> Result<u8> {
     let Some(pid) = holder.pid.and_then(|it| Pid::from_raw(i32::try_from(it).ok()?)) else {
         return Err(Error::new(Kind::Conflict, "a gateway is just starting; try again"));
     };
-    kill_process(pid, Signal::TERM)
-        .during(Kind::Internal, format!("send SIGTERM to the gateway (pid {})", pid.as_raw_nonzero()))?;
+    kill_process(pid, Signal::TERM).during(
+        Kind::Internal,
+        format!("send SIGTERM to the gateway (pid {})", pid.as_raw_nonzero()),
+    )?;
     let started = Instant::now();
     let mut told = false;
     while running(home)?.is_some_and(|it| it.pid == holder.pid) {
@@ -300,7 +304,8 @@ fn logs(invocation: &Invocation, options: &Options) -> Result<u8> {
     let path = invocation.load_config()?.0.gateway.log_file;
     let what = format!("read {}", path.display());
     let mut file = File::open(&path).during(Kind::Missing, what.clone())?;
-    let start = tail_start(&mut file, options.lines.unwrap_or(50)).during(Kind::Internal, what.clone())?;
+    let start =
+        tail_start(&mut file, options.lines.unwrap_or(50)).during(Kind::Internal, what.clone())?;
     file.seek(SeekFrom::Start(start)).during(Kind::Internal, what)?;
     copy(&mut file)?;
     if options.follow {

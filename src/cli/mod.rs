@@ -160,7 +160,8 @@ impl Invocation {
             if ahead == "--help" || ahead == "-h" {
                 return Err(Error::new(Kind::Cancelled, HELP));
             }
-            let is_config = ahead.to_str().is_some_and(|it| it.split('=').next() == Some("--config"));
+            let is_config =
+                ahead.to_str().is_some_and(|it| it.split('=').next() == Some("--config"));
             if !is_config {
                 return self.parser.next().map_err(usage);
             }

@@ -143,7 +143,8 @@ fn read_prompt() -> Result<String> {
 /// The turn by the gateway. [`Kind::Busy`] when none runs or it drains.
 fn through_gateway(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<()> {
     let path = format!("/api/agents/{}/prompt/stream", client::encoded(&request.agent));
-    let model = request.model.as_ref().map(|it| json!({"provider": it.provider, "modelId": it.model}));
+    let model =
+        request.model.as_ref().map(|it| json!({"provider": it.provider, "modelId": it.model}));
     let body = json!({
         "message": request.message, "sessionKey": request.session_key, "model": model,
     });

@@ -102,8 +102,7 @@ fn read_all(awake: &UnixStream, pieces: &Sender<Vec<u8>>) -> io::Result<()> {
 fn is_readable(awake: &UnixStream) -> io::Result<bool> {
     let stdin = io::stdin();
     loop {
-        let mut fds =
-            [PollFd::new(&stdin, PollFlags::IN), PollFd::new(awake, PollFlags::IN)];
+        let mut fds = [PollFd::new(&stdin, PollFlags::IN), PollFd::new(awake, PollFlags::IN)];
         match poll(&mut fds, None) {
             Ok(_) if !fds[1].revents().is_empty() => return Ok(false),
             Ok(_) if !fds[0].revents().is_empty() => return Ok(true),

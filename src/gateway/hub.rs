@@ -126,7 +126,12 @@ impl Hub {
         let events = prompt.events.clone();
         let turn = Worker::spawn(name.replace('\0', ""), move || {
             let mut subscriber = Some(&prompt.events);
-            run_turn(&engine, &prompt.request, &mut |event| tell(&mut subscriber, event), &prompt.cancel);
+            run_turn(
+                &engine,
+                &prompt.request,
+                &mut |event| tell(&mut subscriber, event),
+                &prompt.cancel,
+            );
             drop(prompt);
             // The hub outlives its turns.
             let _ = back.send(Event::TurnDone { session: key });

@@ -29,7 +29,9 @@ use crate::provider;
 use crate::sandbox::{self, Exit, Feed, Output};
 use crate::secret::Redactor;
 use crate::session::Store;
-use crate::tool::{Answer, Call, Caller, CommandCall, CoreCall, Equipment, SessionRef, Streams, Toolbox};
+use crate::tool::{
+    Answer, Call, Caller, CommandCall, CoreCall, Equipment, SessionRef, Streams, Toolbox,
+};
 use crate::turn::TurnEvent;
 use crate::worker::Cancel;
 use hub::Event;
@@ -158,8 +160,7 @@ impl Engine {
         for agent in config.agents.values().filter(|it| only.includes(&it.name)) {
             equipment.insert(agent.name.clone(), equip(&config, agent, &registry)?);
         }
-        let toolbox =
-            Toolbox::new(equipment, registry, audit.clone(), redactor.clone(), socket);
+        let toolbox = Toolbox::new(equipment, registry, audit.clone(), redactor.clone(), socket);
         Ok(Arc::new(Self {
             toolbox: Arc::new(toolbox),
             store: Store::new(config.home.clone()),
@@ -201,16 +202,12 @@ impl Only {
 fn equip(config: &Config, agent: &config::Agent, registry: &Registry) -> Result<Equipment> {
     let what = || format!("prepare the agent `{}`", agent.name);
     let all = registry.packages();
-    let packages = agent.tools.iter().filter_map(|it| registry.tool(it)).filter_map(|tool| {
-        all.get(&tool.plugin).map(|path| (tool.plugin.clone(), path.clone()))
-    });
-    let spec = sandbox::prepare(
-        &config.home,
-        agent,
-        &packages.collect(),
-        sandbox::TOOL_CLIENT,
-    )
-    .map_err(|it| it.within(what()))?;
+    let packages =
+        agent.tools.iter().filter_map(|it| registry.tool(it)).filter_map(|tool| {
+            all.get(&tool.plugin).map(|path| (tool.plugin.clone(), path.clone()))
+        });
+    let spec = sandbox::prepare(&config.home, agent, &packages.collect(), sandbox::TOOL_CLIENT)
+        .map_err(|it| it.within(what()))?;
     let sandbox = runtime::choose(&config.home, agent, spec).map_err(|it| it.within(what()))?;
     Ok(Equipment { agent: agent.clone(), folder: config.home.agent(&agent.name), sandbox })
 }
@@ -373,6 +370,11 @@ impl Handle {
         self.engine.redactor.mask(text).into_owned()
     }
 
+    /// From now on this value is masked wherever known secrets are.
+    pub fn keep_secret(&self, value: &str) {
+        self.engine.redactor.learn(value);
+    }
+
     fn caller(&self, agent: &str, session_key: Option<&str>) -> Result<Caller> {
         let session = match session_key {
             Some(key) => {
@@ -397,7 +399,8 @@ impl Engine {
         let key = key.unwrap_or_else(|| format!("{channel}:{}:default", request.agent));
         self.check_owner(&key, &request.agent)?;
         request.session_key = Some(key);
-        if let (Some(wanted), Some(agent)) = (&request.model, self.config.agents.get(&request.agent))
+        if let (Some(wanted), Some(agent)) =
+            (&request.model, self.config.agents.get(&request.agent))
             && *wanted != agent.model
         {
             let what = format!(

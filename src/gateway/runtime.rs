@@ -84,9 +84,8 @@ pub(super) fn reap(config: &Config) -> Result<()> {
     if docker::available().is_err() {
         return Ok(());
     }
-    let with_containers = config.agents.values().filter(|it| {
-        it.sandbox.runtime != RuntimeChoice::Bubblewrap
-    });
+    let with_containers =
+        config.agents.values().filter(|it| it.sandbox.runtime != RuntimeChoice::Bubblewrap);
     let known: Vec<String> = with_containers.map(|it| it.name.clone()).collect();
     docker::reap(&instance(&config.home)?, &known).map(drop)
 }

@@ -169,9 +169,13 @@ fn serve_lines(stream: &UnixStream, desk: &Desk) -> io::Result<()> {
             Line::Whole(line) if line.trim_ascii().is_empty() => continue,
             Line::Whole(line) => answer(&line, stream, desk),
             Line::TooLong => {
-                write_line(stream, &Response::failure(format!(
-                    "Invalid request: a line is longer than {} MiB", MAX_LINE / (1024 * 1024)
-                )))?;
+                write_line(
+                    stream,
+                    &Response::failure(format!(
+                        "Invalid request: a line is longer than {} MiB",
+                        MAX_LINE / (1024 * 1024)
+                    )),
+                )?;
                 return Ok(());
             }
             Line::Cut => {
@@ -211,9 +215,8 @@ fn answer(line: &[u8], stream: &UnixStream, desk: &Desk) -> Response {
         return Response::failure("the gateway is stopping");
     };
     let (canceller, cancel) = Cancel::pair();
-    let done = watched(stream, &canceller, || {
-        desk.toolbox.run(&caller, Call::Plugin(call), &cancel)
-    });
+    let done =
+        watched(stream, &canceller, || desk.toolbox.run(&caller, Call::Plugin(call), &cancel));
     match done {
         Ok(answer) => Response::of(&answer),
         Err(error) => Response::failure(error.to_string()),
@@ -226,10 +229,8 @@ fn watched<T>(stream: &UnixStream, canceller: &Canceller, act: impl FnOnce() -> 
     let Ok((awake, wake)) = UnixStream::pair() else { return act() };
     thread::scope(|scope| {
         let _ = worker::scoped(scope, "conn-watch", move || {
-            let mut fds = [
-                PollFd::new(stream, PollFlags::empty()),
-                PollFd::new(&awake, PollFlags::IN),
-            ];
+            let mut fds =
+                [PollFd::new(stream, PollFlags::empty()), PollFd::new(&awake, PollFlags::IN)];
             while let Err(rustix::io::Errno::INTR) = poll(&mut fds, None) {}
             if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
                 canceller.cancel();
@@ -245,7 +246,8 @@ fn watched<T>(stream: &UnixStream, canceller: &Canceller, act: impl FnOnce() -> 
 /// agent that the payload names; else the socket itself.
 fn caller(request: &Request, desk: &Desk) -> Caller {
     let claimed = request.session_context.as_ref().and_then(|it| it.session_key.clone());
-    let known = request.call.as_deref().and_then(|it| desk.toolbox.calls().session_of(&desk.agent, it));
+    let known =
+        request.call.as_deref().and_then(|it| desk.toolbox.calls().session_of(&desk.agent, it));
     let session = match (known, &request.session_context) {
         (Some(session), _) => session,
         (None, Some(context)) => context.verified(desk),
@@ -322,7 +324,9 @@ impl Request {
         }
         match value.get("type").and_then(serde_json::Value::as_str) {
             Some("tool_request") => {}
-            Some(other) => return Err(format!("unknown type `{other}`; it must be `tool_request`")),
+            Some(other) => {
+                return Err(format!("unknown type `{other}`; it must be `tool_request`"));
+            }
             None => return Err("`type` is missing; it must be `tool_request`".to_owned()),
         }
         let request: Self = serde_json::from_value(value).map_err(|it| it.to_string())?;

@@ -174,12 +174,8 @@ impl Feeder<'_> {
 
     /// Whether the other side has to be killed.
     fn pump(&self, to: &mut ChildStdin) -> bool {
-        let pump = Pump {
-            feed: self.feed,
-            heard: self.heard,
-            timeout: self.timeout,
-            cancel: self.cancel,
-        };
+        let pump =
+            Pump { feed: self.feed, heard: self.heard, timeout: self.timeout, cancel: self.cancel };
         matches!(pump.run(to), Ok(Pumped::Silent))
     }
 

@@ -158,7 +158,8 @@ mod tests {
         }
         let (canceller, cancel) = Cancel::pair();
         let feed = Feed { stdin, signals };
-        let mut wire = Wire { bytes: Vec::new(), until: pieces.iter().sum(), notes: Some(notes_in) };
+        let mut wire =
+            Wire { bytes: Vec::new(), until: pieces.iter().sum(), notes: Some(notes_in) };
         let pump = Pump { feed: &feed, heard: &heard, timeout: None, cancel: &cancel };
         pump.run(&mut wire).expect("written");
         drop(canceller);

@@ -38,7 +38,11 @@ impl CallTable {
         running.get(token).filter(|it| it.agent == agent).map(|it| it.session.clone())
     }
 
-    pub(super) fn register(&self, agent: &str, session: Option<&SessionRef>) -> Result<Registration> {
+    pub(super) fn register(
+        &self,
+        agent: &str,
+        session: Option<&SessionRef>,
+    ) -> Result<Registration> {
         let token = random_token()?;
         let call = RunningCall { agent: agent.to_owned(), session: session.cloned() };
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);

@@ -55,7 +55,10 @@ pub(super) fn checked(call: CommandCall) -> Result<CommandCall, String> {
         return Err("an argument holds a NUL character, which no command line can".to_owned());
     }
     if call.env.iter().any(|(name, value)| {
-        name.is_empty() || name.contains('=') || has_nul(name.as_bytes()) || has_nul(value.as_bytes())
+        name.is_empty()
+            || name.contains('=')
+            || has_nul(name.as_bytes())
+            || has_nul(value.as_bytes())
     }) {
         return Err("`env` holds a name or value that no environment can".to_owned());
     }
@@ -86,7 +89,8 @@ impl Scene<'_> {
             save_above: Some(limit as u64),
         };
         let mut capture = Capture::new(limit);
-        let exit = self.equipment.sandbox.run(&command, &Feed::empty(), &mut capture, self.cancel)?;
+        let exit =
+            self.equipment.sandbox.run(&command, &Feed::empty(), &mut capture, self.cancel)?;
         Ok(told(exit, capture, exec.timeout))
     }
 
@@ -204,7 +208,8 @@ pub fn stays_below(path: &str) -> bool {
 /// `Exit code: N` and the output; how it ended when that was not by itself.
 fn told(exit: Exit, capture: Capture, timeout: Duration) -> Answer {
     let bytes = capture.total();
-    let mut text = format!("Exit code: {}\n{}", exit.code, capture.into_text(exit.saved.as_deref()));
+    let mut text =
+        format!("Exit code: {}\n{}", exit.code, capture.into_text(exit.saved.as_deref()));
     let mut add = |line: &str| {
         if !text.ends_with('\n') {
             text.push('\n');

@@ -90,10 +90,15 @@ impl Read {
         let mut text = String::from_utf8_lossy(content).into_owned();
         if report.get("pastEnd").and_then(Value::as_bool) == Some(true) {
             let lines = number("totalLines").unwrap_or(0);
-            return format!("[line {} is past the end: the file has {lines} lines]", self.offset.unwrap_or(1));
+            return format!(
+                "[line {} is past the end: the file has {lines} lines]",
+                self.offset.unwrap_or(1)
+            );
         }
         if report.get("cutLine").and_then(Value::as_bool) == Some(true) {
-            text.push_str("\n[this line is longer than one read shows; use exec with cut or head -c]");
+            text.push_str(
+                "\n[this line is longer than one read shows; use exec with cut or head -c]",
+            );
         }
         if let Some(next) = number("next") {
             if !text.ends_with('\n') {
@@ -118,9 +123,8 @@ impl Write {
         let bytes = self.content.len();
         let request = json!({"op": "write", "path": self.path, "bytes": bytes});
         let answer = sandbox.file(&request, self.content.as_bytes(), 0, cancel)?;
-        Ok(refused(&answer.report).unwrap_or_else(|| {
-            Answer::text(format!("Wrote {bytes} bytes to {}", self.path))
-        }))
+        Ok(refused(&answer.report)
+            .unwrap_or_else(|| Answer::text(format!("Wrote {bytes} bytes to {}", self.path))))
     }
 }
 
@@ -158,7 +162,8 @@ fn image(report: &Value, content: &[u8]) -> Answer {
 }
 
 fn folder(path: &str, report: &Value) -> String {
-    let names = report.get("entries").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let names =
+        report.get("entries").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let names: Vec<&str> = names.iter().filter_map(Value::as_str).collect();
     let more = report.get("more").and_then(Value::as_u64).unwrap_or(0);
     let mut text = format!("{path} is a folder:\n{}", names.join("\n"));

@@ -295,7 +295,9 @@ impl<'a> Prepared<'a> {
     fn new(call: Call<'a>) -> Result<Self, String> {
         match call {
             Call::Core(call) => Self::core(call),
-            Call::Command(call, streams) => exec::checked(call).map(|it| Self::Command(it, streams)),
+            Call::Command(call, streams) => {
+                exec::checked(call).map(|it| Self::Command(it, streams))
+            }
             Call::Plugin(call) => Ok(Self::Plugin(call)),
         }
     }
@@ -375,9 +377,7 @@ fn finish(done: &Result<Answer>) -> Finish {
             output_bytes: Some(answer.bytes),
             error: answer.is_error.then(|| first_line(&answer.plain_text())),
         },
-        Err(error) => {
-            Finish { error: Some(error.to_string()), ..Finish::default() }
-        }
+        Err(error) => Finish { error: Some(error.to_string()), ..Finish::default() },
     }
 }
 

@@ -6,11 +6,12 @@ use crossbeam_channel::Receiver;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::clock::Time;
-use crate::config::ModelRef;
+use crate::audit::Filter;
 use crate::error::Result;
-use crate::sandbox::{Exit, Output};
+use crate::gateway::{Handle, PromptRequest};
+use crate::sandbox::{Exit, Feed, Output};
 use crate::tool::{self, CommandCall};
+use crate::turn::TurnEvent;
 use crate::worker::Cancel;
 
 /// One line of the audit log at a time; whether it wants more.
@@ -46,50 +47,66 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     /// Starts a turn; its events end with a terminal one.
     fn prompt(&self, request: PromptRequest, cancel: Cancel) -> Result<Receiver<TurnEvent>>;
     /// Goes through the audit log.
-    fn audit(&self, filter: &AuditFilter, each: EachRecord) -> Result<()>;
+    fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()>;
     /// Takes known secrets out of a text.
     fn mask(&self, text: &str) -> String;
     /// Whether nothing new is begun any more.
     fn is_draining(&self) -> bool;
 }
 
-/// STAND-IN
-pub(super) struct Feed {
-    pub(super) stdin: Receiver<Vec<u8>>,
-    pub(super) signals: Receiver<u8>,
-}
+impl Engine for Handle {
+    fn health(&self) -> Value {
+        as_value(&self.health())
+    }
 
-impl Feed {
-    pub(super) fn empty() -> Self {
-        Self { stdin: crossbeam_channel::bounded(0).1, signals: crossbeam_channel::bounded(0).1 }
+    fn agents(&self) -> Value {
+        as_value(&self.agents())
+    }
+
+    fn require_agent(&self, name: &str) -> Result<()> {
+        self.require_agent(name)
+    }
+
+    fn call_tool(
+        &self,
+        agent: &str,
+        tool: &str,
+        params: Value,
+        session_key: Option<&str>,
+        cancel: &Cancel,
+    ) -> Result<tool::Answer> {
+        self.call_tool(agent, tool, params, session_key, cancel)
+    }
+
+    fn run_command(
+        &self,
+        agent: &str,
+        call: CommandCall,
+        session_key: Option<&str>,
+        feed: &Feed,
+        output: &mut dyn Output,
+        cancel: &Cancel,
+    ) -> Result<Exit> {
+        self.run_command(agent, call, session_key, feed, output, cancel)
+    }
+
+    fn prompt(&self, request: PromptRequest, cancel: Cancel) -> Result<Receiver<TurnEvent>> {
+        self.prompt(request, cancel)
+    }
+
+    fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()> {
+        self.audit(filter, each)
+    }
+
+    fn mask(&self, text: &str) -> String {
+        self.mask(text)
+    }
+
+    fn is_draining(&self) -> bool {
+        self.is_draining()
     }
 }
 
-/// STAND-IN
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct PromptRequest {
-    pub(super) agent: String,
-    pub(super) message: String,
-    pub(super) session_key: Option<String>,
-    pub(super) model: Option<ModelRef>,
-    pub(super) channel: String,
-}
-
-/// STAND-IN
-#[derive(Clone, Debug, Serialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub(super) enum TurnEvent {
-    TextDelta { delta: String },
-    Done { response: String },
-    Error { category: String, message: String },
-    Blocked { reason: String },
-}
-
-/// STAND-IN
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct AuditFilter {
-    pub(super) agent: Option<String>,
-    pub(super) tool: Option<String>,
-    pub(super) denied: bool,
-    pub(super) since: Option<Time>,
+fn as_value(view: &impl Serialize) -> Value {
+    serde_json::to_value(view).unwrap_or_default()
 }

@@ -11,18 +11,18 @@ use crate::secret::Secret;
 
 /// Whom the door lets in.
 #[derive(Clone, Debug)]
-pub struct Guard {
+pub(super) struct Guard {
     /// The address as configured, without port: a name or a number.
-    pub host: String,
+    pub(super) host: String,
     /// Further names that clients may call the gateway by.
-    pub allowed_hosts: Vec<String>,
+    pub(super) allowed_hosts: Vec<String>,
     /// What callers over TCP must show; `None` if `gateway.auth` is `none`.
-    pub token: Option<Secret>,
+    pub(super) token: Option<Secret>,
 }
 
 /// The way a request came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(super) enum Way {
     /// Over TCP, to this address of ours.
     Tcp(IpAddr),
     /// Over `api.sock`, whose mode keeps everybody else out.
@@ -31,7 +31,7 @@ pub enum Way {
 
 /// Who calls, as far as the door can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Caller {
+pub(super) enum Caller {
     /// Whoever may do everything.
     Owner,
     /// Whoever showed no token: `GET /api/health` and nothing else.

@@ -19,17 +19,15 @@ use std::net::TcpListener;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
-pub use door::Limits;
-pub use guard::Guard;
-pub use token::load_or_create;
-
-use crate::config::Home;
 use crate::config::home::create_private;
+use crate::config::{Config, Home};
 use crate::error::Result;
+use crate::gateway::Handle;
 use crate::worker::{Cancel, Canceller, Crew};
 use answer::Answer;
-use door::{Behind, Door, Head, Upgraded};
+use door::{Behind, Door, Head, Limits, Upgraded};
 use engine::Engine;
+use guard::Guard;
 use inner::Inner;
 use routes::Routes;
 
@@ -45,7 +43,24 @@ pub struct Http {
 }
 
 impl Http {
-    /// Serves the API on listeners that are bound already.
+    /// Serves the gateway's API on listeners that are bound already, to whom
+    /// the configuration lets in. The token is made if there is none yet.
+    pub fn start(
+        handle: Handle,
+        tcp: TcpListener,
+        unix: UnixListener,
+        config: &Config,
+    ) -> Result<Self> {
+        let token = token::load_or_create(&config.home)?;
+        handle.keep_secret(token.expose());
+        let guard = Guard {
+            host: config.gateway.host.clone(),
+            allowed_hosts: config.gateway.allowed_hosts.clone(),
+            token: config.gateway.token_required.then_some(token),
+        };
+        Self::serve(handle, &config.home, tcp, unix, guard, Limits::default())
+    }
+
     fn serve(
         engine: impl Engine,
         home: &Home,

@@ -14,12 +14,15 @@ use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use serde_json::{Value, json};
 use tool_client::frame;
 
-use super::engine::{AuditFilter, EachRecord, Feed, PromptRequest, TurnEvent};
+use super::engine::EachRecord;
 use super::*;
+use crate::audit::Filter;
 use crate::error::{Error, Kind};
-use crate::sandbox::{Exit, Output};
+use crate::gateway::PromptRequest;
+use crate::sandbox::{Exit, Feed, Output};
 use crate::secret::Secret;
 use crate::tool::{self, CommandCall};
+use crate::turn::TurnEvent;
 use crate::worker::Worker;
 
 const NEVER: Duration = Duration::from_secs(60);
@@ -130,11 +133,7 @@ impl Engine for Small {
                 Err(Error::new(Kind::Cancelled, "called off"))
             }
             "leak" => Err(Error::new(Kind::Denied, "no s3cret for you")),
-            _ => Ok(tool::Answer {
-                content: vec![tool::Content::Text { text: "hi".into() }],
-                is_error: false,
-                exit_code: None,
-            }),
+            _ => Ok(tool::Answer::text("hi")),
         }
     }
 
@@ -186,12 +185,12 @@ impl Engine for Small {
                 // It ends by its cancel; nobody needs to wait for it here.
                 std::mem::forget(waiting);
             }
-            _ => send(TurnEvent::Done { response: "yes".into() }),
+            _ => send(TurnEvent::Done { response: "yes".into(), note: None }),
         }
         Ok(events)
     }
 
-    fn audit(&self, filter: &AuditFilter, each: EachRecord) -> Result<()> {
+    fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()> {
         if filter.tool.as_deref() == Some("broken") {
             return Err(Error::new(Kind::Internal, "no log"));
         }
@@ -209,7 +208,7 @@ impl Engine for Small {
 }
 
 fn failure() -> TurnEvent {
-    TurnEvent::Error { category: "overloaded".into(), message: "all failed".into() }
+    TurnEvent::Error { category: "overloaded".into(), message: "all failed".into(), partial: None }
 }
 
 /// A running API and what its engine tells.

@@ -23,7 +23,7 @@ const LONGEST: u64 = 4096;
 
 /// The token in `~/.beige/api-token`; at the first start it is made of 32
 /// random bytes. A file that others may read is tightened to 0600.
-pub fn load_or_create(home: &Home) -> Result<Secret> {
+pub(super) fn load_or_create(home: &Home) -> Result<Secret> {
     let path = home.api_token();
     match File::open(&path) {
         Ok(file) => read(&file, &path),

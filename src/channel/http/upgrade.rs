@@ -16,10 +16,10 @@ use tool_client::frame::{self, Frame};
 
 use super::answer::Answer;
 use super::door::{Head, Stream, Upgraded};
-use super::engine::{Engine, Feed};
+use super::engine::Engine;
 use super::routes::{CommandRequest, Route, refusal, report, require, route};
 use crate::error::{During, Kind, Result};
-use crate::sandbox::Output;
+use crate::sandbox::{Feed, Output};
 use crate::worker::{Cancel, Canceller, scoped};
 
 /// The protocol's name.

@@ -39,31 +39,31 @@ const LEAVING: usize = 32;
 
 /// The bounds of the door. [`Limits::default`] is what the API promises.
 #[derive(Clone, Debug)]
-pub struct Limits {
+pub(in crate::channel::http) struct Limits {
     /// Connections by TCP at a time.
-    pub tcp_connections: usize,
+    pub(in crate::channel::http) tcp_connections: usize,
     /// Connections by `api.sock` at a time.
-    pub unix_connections: usize,
+    pub(in crate::channel::http) unix_connections: usize,
     /// Bytes of a request's head.
-    pub head_bytes: usize,
+    pub(in crate::channel::http) head_bytes: usize,
     /// For the whole head.
-    pub head_time: Duration,
+    pub(in crate::channel::http) head_time: Duration,
     /// Bytes of a body.
-    pub body_bytes: u64,
+    pub(in crate::channel::http) body_bytes: u64,
     /// Bytes of a body that are kept in memory.
-    pub memory_bytes: usize,
+    pub(in crate::channel::http) memory_bytes: usize,
     /// Without a byte of the body.
-    pub body_pause: Duration,
+    pub(in crate::channel::http) body_pause: Duration,
     /// For the whole body.
-    pub body_time: Duration,
+    pub(in crate::channel::http) body_time: Duration,
     /// Without a byte of the answer being taken.
-    pub write_pause: Duration,
+    pub(in crate::channel::http) write_pause: Duration,
     /// For a client to go after its answer.
-    pub linger: Duration,
+    pub(in crate::channel::http) linger: Duration,
     /// Before the next try after accepting failed.
-    pub accept_pause: Duration,
+    pub(in crate::channel::http) accept_pause: Duration,
     /// For what runs when the door closes.
-    pub drain: Duration,
+    pub(in crate::channel::http) drain: Duration,
 }
 
 impl Default for Limits {
@@ -80,7 +80,7 @@ impl Default for Limits {
             write_pause: Duration::from_secs(30),
             linger: Duration::from_secs(1),
             accept_pause: Duration::from_millis(100),
-            drain: Duration::from_secs(30),
+            drain: Duration::from_secs(5),
         }
     }
 }

@@ -11,11 +11,14 @@ use serde_json::{Value, json};
 
 use super::requests::{CommandRequest, ToolRequest};
 use super::{Call, Task, refusal, send};
+use crate::audit::Filter;
 use crate::channel::http::answer::Answer;
-use crate::channel::http::engine::{AuditFilter, Engine, Feed, PromptRequest, TurnEvent};
+use crate::channel::http::engine::Engine;
 use crate::channel::http::stream::{Line, NDJSON, Pieces, QUIET, Reply, pump};
 use crate::error::{During, Error, Kind, Result};
-use crate::sandbox::{Exit, Output};
+use crate::gateway::PromptRequest;
+use crate::sandbox::{Exit, Feed, Output};
+use crate::turn::TurnEvent;
 use crate::worker::{Cancel, scoped};
 
 /// Events of a command that may wait for a slow client.
@@ -100,7 +103,7 @@ impl<E: Engine> Call<E> {
         });
     }
 
-    fn audit(self, filter: &AuditFilter) {
+    fn audit(self, filter: &Filter) {
         let mut records = Records::Unsent(Some(self.reply));
         let told = self.engine.audit(filter, &mut |record| records.add(record).map(|()| true));
         match (told, records) {
@@ -176,7 +179,7 @@ pub(in crate::channel::http) fn report(exit: &Exit) -> Value {
 /// The answer of a turn, once its terminal event has come.
 fn outcome(event: TurnEvent) -> Option<Answer> {
     match event {
-        TurnEvent::Done { response } | TurnEvent::Blocked { reason: response } => {
+        TurnEvent::Done { response, .. } | TurnEvent::Blocked { reason: response } => {
             Some(Answer::json(&json!({ "response": response })))
         }
         TurnEvent::Error { category, message, .. } => {

@@ -19,10 +19,12 @@ pub(super) use path::{Route, route};
 pub(super) use requests::CommandRequest;
 
 use super::answer::Answer;
-use super::engine::{Engine, PromptRequest};
+use super::engine::Engine;
 use super::stream::Reply;
+use crate::audit::Filter;
 use crate::clock;
 use crate::error::{Error, Kind};
+use crate::gateway::PromptRequest;
 use crate::worker::{Cancel, Crew};
 use requests::{Checked, PromptBody, ToolRequest};
 
@@ -53,7 +55,7 @@ enum Task {
     Command(String, CommandRequest),
     Prompt(PromptRequest),
     PromptStream(PromptRequest),
-    Audit(super::engine::AuditFilter),
+    Audit(Filter),
 }
 
 impl<E: Engine> Routes<E> {
