@@ -227,7 +227,10 @@ fn bad_name(name: &str, names: Names) -> Option<String> {
 
 fn is_plain_name(name: &str) -> bool {
     let allowed = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit() || "_-".contains(it);
-    name.len() <= 40 && name.chars().all(allowed) && !name.is_empty() && !name.starts_with(['_', '-'])
+    name.len() <= 40
+        && name.chars().all(allowed)
+        && !name.is_empty()
+        && !name.starts_with(['_', '-'])
 }
 
 fn plain_name_rule() -> String {
@@ -244,16 +247,16 @@ fn is_ours(variable: &str) -> bool {
 
 fn wanted(shape: &Shape) -> String {
     match shape {
-        Shape::Object(_) | Shape::Map(..) | Shape::FilledMap(..) | Shape::Free => "an object".into(),
+        Shape::Object(_) | Shape::Map(..) | Shape::FilledMap(..) | Shape::Free => {
+            "an object".into()
+        }
         Shape::List(_) => "an array".into(),
         Shape::Text | Shape::AnyText => "a string".into(),
         Shape::Flag => "true or false".into(),
         Shape::Integer(..) => "a whole number".into(),
         Shape::Number(..) => "a number".into(),
         Shape::OneOf(known) => format!("one of {}", known.join(", ")),
-        Shape::Either(shapes) => {
-            shapes.iter().map(wanted).collect::<Vec<_>>().join(" or ")
-        }
+        Shape::Either(shapes) => shapes.iter().map(wanted).collect::<Vec<_>>().join(" or "),
     }
 }
 

@@ -32,10 +32,8 @@ fn distance(left: &str, right: &str) -> usize {
         for (column, to) in right.iter().enumerate() {
             let replaced = above[column] + usize::from(from != to);
             let mut steps = replaced.min(above[column + 1] + 1).min(current[column] + 1);
-            let swapped = row > 0
-                && column > 0
-                && *from == right[column - 1]
-                && left[row - 1] == *to;
+            let swapped =
+                row > 0 && column > 0 && *from == right[column - 1] && left[row - 1] == *to;
             if swapped {
                 steps = steps.min(before[column - 1] + 1);
             }

@@ -30,7 +30,9 @@ impl<'a> Node<'a> {
     /// All entries of an object, by name.
     pub(crate) fn entries(&self) -> Vec<(&'a str, Self)> {
         let entries = self.value.as_object().into_iter().flatten();
-        entries.map(|(key, value)| (key.as_str(), Self { value, path: self.path.key(key) })).collect()
+        entries
+            .map(|(key, value)| (key.as_str(), Self { value, path: self.path.key(key) }))
+            .collect()
     }
 
     /// All elements of an array.

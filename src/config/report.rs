@@ -234,7 +234,8 @@ impl Findings {
     }
 
     fn count_the_rest(&mut self) {
-        for (severity, count) in [(Severity::Error, self.errors), (Severity::Warning, self.warnings)]
+        for (severity, count) in
+            [(Severity::Error, self.errors), (Severity::Warning, self.warnings)]
         {
             if count > MOST_FINDINGS {
                 let message = format!("{} more findings are not shown", count - MOST_FINDINGS);
@@ -292,8 +293,7 @@ mod tests {
             findings.warn(&KeyPath::default(), "odd");
         }
         findings.error(&KeyPath::default(), "wrong");
-        let report =
-            findings.into_report(Path::new("f"), &Places::default(), &|it| it.to_owned());
+        let report = findings.into_report(Path::new("f"), &Places::default(), &|it| it.to_owned());
         assert_eq!(report.findings.len(), MOST_FINDINGS + 2);
         assert!(report.has_errors());
         assert!(report.to_string().contains("9800 more findings are not shown"));

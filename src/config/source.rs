@@ -27,7 +27,8 @@ const DEEPEST: usize = 64;
 pub(crate) fn read_config(file: &Path) -> Result<String, Report> {
     let bytes = read_bounded(file, LARGEST_CONFIG).map_err(|it| {
         let is_missing = !file.exists();
-        let hint = if is_missing { "; `beige setup` makes one, --config names another" } else { "" };
+        let hint =
+            if is_missing { "; `beige setup` makes one, --config names another" } else { "" };
         Report::unreadable(file, format!("{it}{hint}"))
     })?;
     let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
@@ -187,9 +188,15 @@ mod tests {
     #[test]
     fn a_syntax_error_has_line_and_column() {
         check_syntax("{\n  a: 1\n  b: 2}", "f:3:3: is not JSON5: expected comma");
-        check_syntax("{\r\n a: [1", "f:2:7: is not JSON5: EOF parsing array");
-        check_syntax("{} x", "f:1:4: is not JSON5: trailing characters; nothing may follow the last `}`");
-        check_syntax("{a: 'b\n'}", "f:1:7: is not JSON5: line terminator in string; is a quote missing?");
+        check_syntax("{\r\n a: [1", "f:2:5: is not JSON5: EOF parsing array");
+        check_syntax(
+            "{} x",
+            "f:1:4: is not JSON5: trailing characters; nothing may follow the last `}`",
+        );
+        check_syntax(
+            "{a: 'b\n'}",
+            "f:1:7: is not JSON5: line terminator in string; is a quote missing?",
+        );
         check_syntax("{a: 0x}", "f:1:7: is not JSON5: expected number");
         let deep = "[".repeat(200_000);
         check_syntax(&deep, "f:1:65: objects and arrays are nested deeper than 64 levels");

@@ -88,7 +88,8 @@ impl<'a> Substitution<'a> {
                 rest = after;
                 continue;
             }
-            let end = after.find('}').ok_or("`${` is not closed; write `$${` for a literal `${`")?;
+            let end =
+                after.find('}').ok_or("`${` is not closed; write `$${` for a literal `${`")?;
             out.push_str(before);
             let value = self.one(&after[..end], path)?;
             self.count(value.len())?;
@@ -187,7 +188,9 @@ mod tests {
         let replaced = replaced.map_err(|it| it.replace(&folder.path().display().to_string(), "."));
         match expected {
             Ok(text) => assert_eq!(replaced.as_deref(), Ok(text)),
-            Err(part) => assert!(replaced.as_ref().is_err_and(|it| it.contains(part)), "{replaced:?}"),
+            Err(part) => {
+                assert!(replaced.as_ref().is_err_and(|it| it.contains(part)), "{replaced:?}")
+            }
         }
     }
 

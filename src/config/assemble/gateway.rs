@@ -34,7 +34,11 @@ impl Assembly<'_> {
                 .unwrap_or_else(|| self.home.logs().join("gateway.log")),
             log_max_bytes: log.get("maxSizeBytes").whole(),
             log_max_files: log.get("maxFiles").whole(),
-            log_level: log.get("level").text().and_then(|it| it.parse().ok()).unwrap_or(LevelFilter::Info),
+            log_level: log
+                .get("level")
+                .text()
+                .and_then(|it| it.parse().ok())
+                .unwrap_or(LevelFilter::Info),
         }
     }
 

@@ -2,7 +2,6 @@
 //! runtimes cannot do together.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use crate::config::assemble::Assembly;
 use crate::config::node::Node;
@@ -38,7 +37,8 @@ impl Assembly<'_> {
     fn runtime(&mut self, node: &Node<'_>, user: UserChoice) -> RuntimeChoice {
         match (node.get("runtime").text(), user) {
             (Some("bubblewrap"), UserChoice::Root) => {
-                let message = "`root` is for Docker only; with bubblewrap use `host` or \"uid:gid\"";
+                let message =
+                    "`root` is for Docker only; with bubblewrap use `host` or \"uid:gid\"";
                 self.refuse(&node.get("user").path, message);
                 RuntimeChoice::Bubblewrap
             }
@@ -69,7 +69,8 @@ impl Assembly<'_> {
             return DEFAULT_MEMORY;
         };
         if wanted > most {
-            let message = format!("lowered to {} MiB, three quarters of the host's memory", most >> 20);
+            let message =
+                format!("lowered to {} MiB, three quarters of the host's memory", most >> 20);
             self.findings.warn(&node.path, message);
         }
         wanted.min(most)
@@ -80,7 +81,8 @@ impl Assembly<'_> {
         let present = self.surroundings.cpus.and_then(|it| u32::try_from(it).ok()).map(f64::from);
         match present.filter(|it| wanted > *it) {
             Some(present) => {
-                self.findings.warn(&node.path, format!("lowered to {present}, all that the host has"));
+                self.findings
+                    .warn(&node.path, format!("lowered to {present}, all that the host has"));
                 Some(present)
             }
             None => Some(wanted),
@@ -122,8 +124,7 @@ impl Assembly<'_> {
             Ok((container, read_only)) => Some(MountConfig { host, container, read_only }),
             Err(message) => {
                 self.refuse(&entry.path, message);
-                Some(MountConfig { host, container: PathBuf::new(), read_only: true })
-                    .filter(|it| it.container.is_absolute())
+                None
             }
         }
     }
@@ -180,7 +181,9 @@ mod tests {
     #[test]
     fn ids_are_two_numbers_and_never_root() {
         assert_eq!(ids("1000:20"), Ok(UserChoice::Ids { uid: 1000, gid: 20 }));
-        for text in ["", ":", "1000", "a:b", "1:", "-1:1", "+1:1", "1:4294967295", "0:0", "0:5", "1:2:3"] {
+        for text in
+            ["", ":", "1000", "a:b", "1:", "-1:1", "+1:1", "1:4294967295", "0:0", "0:5", "1:2:3"]
+        {
             assert!(ids(text).is_err(), "{text}");
         }
     }
