@@ -1,2 +1,92 @@
-//! Stands in until the client inside the sandbox is embedded.
-fn main() {}
+//! Builds tool-client, static, for the target that beige is built for, and
+//! lays it where `sandbox/client.rs` embeds it. It downloads nothing: all
+//! crates that tool-client needs are beige's own, and cargo has them by now.
+//!
+//! The nested cargo has a target folder of its own below `OUT_DIR` (the outer
+//! one is locked) and is always given `--target`, so that its flags do not
+//! reach the host's build scripts. Its profile is set here, since the client
+//! wants to be small: every sandbox of every agent holds a copy.
+
+use std::env;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the nested release build differs in.
+const PROFILE: [(&str, &str); 6] = [
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s"),
+    ("CARGO_PROFILE_RELEASE_LTO", "fat"),
+    ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1"),
+    ("CARGO_PROFILE_RELEASE_PANIC", "abort"),
+    ("CARGO_PROFILE_RELEASE_STRIP", "true"),
+    ("CARGO_PROFILE_RELEASE_DEBUG", "false"),
+];
+
+/// Variables that cargo sets for this script and that would speak to the
+/// nested cargo or its compiler: of the outer build, or of `cargo clippy`.
+const NOT_INHERITED: [&str; 8] = [
+    "RUSTFLAGS",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "CARGO_BUILD_TARGET",
+    "CARGO_TARGET_DIR",
+    "CARGO_BUILD_TARGET_DIR",
+    "CARGO_BUILD_RUSTFLAGS",
+    "CLIPPY_ARGS",
+    "LLVM_PROFILE_FILE",
+];
+
+fn main() -> Result<(), Box<dyn Error>> {
+    for path in ["build.rs", "Cargo.lock", "tool-client/Cargo.toml", "tool-client/src"] {
+        say(&format!("cargo::rerun-if-changed={path}"));
+    }
+    let out = PathBuf::from(variable("OUT_DIR")?);
+    let target = variable("TARGET")?;
+    let folder = out.join("tool-client-build");
+    let mut command = nested_cargo(&target, &folder)?;
+    let status = command.status().map_err(|it| format!("start {command:?}: {it}"))?;
+    if !status.success() {
+        return Err(format!("tool-client could not be built ({status}): {command:?}").into());
+    }
+    let built = folder.join(&target).join("release/tool-client");
+    let copied = out.join("tool-client");
+    fs::copy(&built, &copied).map_err(|it| format!("copy {}: {it}", built.display()))?;
+    Ok(())
+}
+
+fn nested_cargo(target: &OsString, folder: &Path) -> Result<Command, Box<dyn Error>> {
+    let mut command = Command::new(variable("CARGO")?);
+    command
+        .args(["build", "--quiet", "--release", "--offline", "--locked"])
+        .args(["--package", "tool-client", "--bin", "tool-client", "--target"])
+        .arg(target)
+        .arg("--target-dir")
+        .arg(folder)
+        .arg("--manifest-path")
+        .arg(Path::new(&variable("CARGO_MANIFEST_DIR")?).join("Cargo.toml"));
+    for name in NOT_INHERITED {
+        command.env_remove(name);
+    }
+    for (name, _) in env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_FEATURE_", "CARGO_CFG_", "CARGO_MANIFEST_", "DEP_"]
+            .iter()
+            .any(|it| text.starts_with(it))
+        {
+            command.env_remove(&name);
+        }
+    }
+    command.envs(PROFILE).env("CARGO_ENCODED_RUSTFLAGS", "-Ctarget-feature=+crt-static");
+    Ok(command)
+}
+
+fn variable(name: &str) -> Result<OsString, Box<dyn Error>> {
+    env::var_os(name).ok_or_else(|| format!("cargo did not set {name}").into())
+}
+
+/// A build script speaks to cargo on standard output.
+#[allow(clippy::print_stdout)]
+fn say(line: &str) {
+    println!("{line}");
+}

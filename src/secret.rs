@@ -2,11 +2,41 @@
 //! gateway: log, audit, error text, HTTP answer. A [`Secret`] cannot be
 //! serialized and prints as dots; it is exposed on the line that uses it.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// What stands where a secret stood.
+pub const DOTS: &str = "••••";
 
 /// Shortest value that is masked, in bytes: shorter ones would mask ordinary
 /// words.
 pub const SHORTEST_MASKED: usize = 8;
+
+/// Words of at least [`SHORTEST_MASKED`] bytes that stand in configurations
+/// under names that look secret, and that would deface ordinary text.
+const COMMON_WORDS: [&str; 19] = [
+    "anthropic",
+    "assistant",
+    "changeme",
+    "container",
+    "database",
+    "development",
+    "disabled",
+    "external",
+    "internal",
+    "localhost",
+    "optional",
+    "password",
+    "production",
+    "required",
+    "telegram",
+    "undefined",
+    "username",
+    "workspace",
+    "your-api-key",
+];
 
 /// A value that must not be seen.
 #[derive(Clone, PartialEq, Eq)]
@@ -33,5 +63,166 @@ impl fmt::Debug for Secret {
 impl fmt::Display for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("••••")
+    }
+}
+
+/// Knows every secret and masks them in what leaves the gateway. Clones share
+/// what they know, so that a secret learnt late is masked everywhere.
+#[derive(Clone, Default)]
+pub struct Redactor {
+    needles: Arc<RwLock<Vec<String>>>,
+}
+
+impl Redactor {
+    /// One that knows nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From now on masks `value` (without the white space around it) in all
+    /// its forms. Values under [`SHORTEST_MASKED`] bytes, common words and
+    /// plain numbers are left alone, since they stand in ordinary text.
+    pub fn learn(&self, value: &str) {
+        let value = value.trim();
+        if !is_worth_masking(value) {
+            return;
+        }
+        let mut needles = self.needles.write().unwrap_or_else(PoisonError::into_inner);
+        for form in forms(value) {
+            if !needles.contains(&form) {
+                needles.push(form);
+            }
+        }
+    }
+
+    /// The text with [`DOTS`] in place of every secret; secrets that overlap
+    /// become one mask, so that no end of either is left.
+    pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let found = self.find(text);
+        if found.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let mut masked = String::with_capacity(text.len());
+        let mut done = 0;
+        for range in merge(found) {
+            masked.push_str(&text[done..range.start]);
+            masked.push_str(DOTS);
+            done = range.end;
+        }
+        masked.push_str(&text[done..]);
+        Cow::Owned(masked)
+    }
+
+    fn find(&self, text: &str) -> Vec<Range<usize>> {
+        let needles = self.needles.read().unwrap_or_else(PoisonError::into_inner);
+        needles.iter().flat_map(|needle| occurrences(text, needle)).collect()
+    }
+}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Redactor(••••)")
+    }
+}
+
+fn is_worth_masking(value: &str) -> bool {
+    let is_number =
+        value.trim_start_matches(['+', '-']).bytes().all(|it| it.is_ascii_digit() || it == b'.');
+    value.len() >= SHORTEST_MASKED
+        && !is_number
+        && !COMMON_WORDS.iter().any(|it| it.eq_ignore_ascii_case(value))
+}
+
+/// Every way a secret is written in what we send: as it is, and as it stands
+/// inside a JSON string.
+fn forms(value: &str) -> Vec<String> {
+    let json = serde_json::Value::from(value).to_string();
+    let escaped = &json[1..json.len() - 1];
+    let mut forms = vec![value.to_owned()];
+    if escaped != value {
+        forms.push(escaped.to_owned());
+    }
+    forms
+}
+
+/// Where the needle stands, also where it overlaps itself.
+fn occurrences<'a>(text: &'a str, needle: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
+    let step = needle.chars().next().map_or(1, char::len_utf8);
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let start = from + text.get(from..)?.find(needle)?;
+        from = start + step;
+        Some(start..start + needle.len())
+    })
+}
+
+/// Ranges in order, those that overlap joined.
+fn merge(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.sort_unstable_by_key(|it| it.start);
+    let mut merged: Vec<Range<usize>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match merged.last_mut() {
+            Some(last) if range.start < last.end => last.end = last.end.max(range.end),
+            _ => merged.push(range),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(secrets: &[&str], text: &str, want: &str) {
+        let redactor = Redactor::new();
+        secrets.iter().for_each(|it| redactor.learn(it));
+        assert_eq!(redactor.mask(text), want);
+    }
+
+    #[test]
+    fn a_known_secret_becomes_dots_wherever_it_stands() {
+        check(&["s3cret-key"], "s3cret-key", "••••");
+        check(&["s3cret-key"], "a=s3cret-key; b=s3cret-keys3cret-key.", "a=••••; b=••••••••.");
+        check(&["s3cret-key"], "s3cret-kex", "s3cret-kex");
+        check(&["schlüssel"], "ü schlüssel ü", "ü •••• ü");
+        check(&["\n s3cret-key\n"], "s3cret-key", "••••");
+    }
+
+    #[test]
+    fn of_secrets_that_overlap_nothing_is_left() {
+        check(&["longsecret", "longsecret-longer"], "x longsecret-longer y", "x •••• y");
+        check(&["abcdefgh", "efghijkl"], "abcdefghijkl", "••••");
+        check(&["abababab"], "xababababababx", "x••••x");
+    }
+
+    #[test]
+    fn the_form_inside_a_json_string_is_masked() {
+        check(&["line one\nline \"two\""], r#"{"a":"line one\nline \"two\""}"#, r#"{"a":"••••"}"#);
+    }
+
+    #[test]
+    fn what_stands_in_ordinary_text_is_not_masked() {
+        for value in ["", "short77", "Password", "localhost", "1234567890", "-12345678.25"] {
+            check(&[value], &format!("a {value} b"), &format!("a {value} b"));
+        }
+    }
+
+    #[test]
+    fn a_text_without_secrets_is_not_copied() {
+        let redactor = Redactor::new();
+        redactor.learn("s3cret-key");
+        assert!(matches!(redactor.mask("nothing here"), Cow::Borrowed("nothing here")));
+    }
+
+    #[test]
+    fn clones_share_what_they_know_and_show_nothing() {
+        let redactor = Redactor::new();
+        redactor.clone().learn("s3cret-key");
+        assert_eq!(redactor.mask("s3cret-key"), DOTS);
+        assert_eq!(
+            format!("{redactor:?}{:?}", Secret::new("s3cret-key")),
+            "Redactor(••••)Secret(••••)"
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! channel, a shut socket, a cancelled [`Cancel`]).
 
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle, Scope, ScopedJoinHandle};
 
 use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never};
@@ -97,25 +97,38 @@ impl Crew {
 #[derive(Clone, Debug)]
 pub struct Cancel {
     gone: Receiver<Infallible>,
+    alive: Weak<Alive>,
 }
+
+type Alive = Mutex<Option<Sender<Infallible>>>;
 
 /// The other end of a [`Cancel`]: cancels when told to, and when the last
 /// clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Canceller {
-    alive: Arc<Mutex<Option<Sender<Infallible>>>>,
+    alive: Arc<Alive>,
 }
 
 impl Cancel {
     /// A thing that can be called off, and the means to do it.
     pub fn pair() -> (Canceller, Self) {
         let (alive, gone) = bounded(0);
-        (Canceller { alive: Arc::new(Mutex::new(Some(alive))) }, Self { gone })
+        let alive = Arc::new(Mutex::new(Some(alive)));
+        let cancel = Self { gone, alive: Arc::downgrade(&alive) };
+        (Canceller { alive }, cancel)
     }
 
     /// A thing that nobody can call off.
     pub fn never() -> Self {
-        Self { gone: never() }
+        Self { gone: never(), alive: Weak::new() }
+    }
+
+    /// Calls it off from this side, for whoever ends everything that runs.
+    /// One that nobody can call off stays as it is.
+    pub fn call_off(&self) {
+        if let Some(alive) = self.alive.upgrade() {
+            alive.lock().unwrap_or_else(PoisonError::into_inner).take();
+        }
     }
 
     /// Whether it has been called off.

@@ -2,12 +2,36 @@
 //! records; building comes after. A command returns its exit code; nothing
 //! here decides what the engine decides.
 
+mod audit;
+mod client;
+mod exec;
+mod gateway;
+mod logger;
+mod prompt;
+mod sandbox;
+mod setup;
+mod stdin;
+
+use std::ffi::OsString;
+
 use std::io::{self, ErrorKind, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use lexopt::Arg;
+use lexopt::Arg::{self, Long, Short, Value};
 
+use crate::config::{self, Config, Home};
 use crate::error::{Error, Kind, Result};
+use crate::secret::Redactor;
+
+/// All commands, in the order of the overview.
+const COMMANDS: &[&Command] = &[
+    &setup::COMMAND,
+    &gateway::COMMAND,
+    &exec::COMMAND,
+    &prompt::COMMAND,
+    &sandbox::COMMAND,
+    &audit::COMMAND,
+];
 
 /// One command.
 pub struct Command {
@@ -17,8 +41,7 @@ pub struct Command {
     pub summary: &'static str,
     /// The whole help: usage, then every flag.
     pub help: &'static str,
-    /// Every long flag it takes, without dashes, for did-you-mean and
-    /// completions.
+    /// Every long flag it takes, without dashes, for did-you-mean.
     pub flags: &'static [&'static str],
     /// Reads the arguments that follow the name and does the work.
     pub run: fn(&mut Invocation) -> Result<u8>,
@@ -26,19 +49,205 @@ pub struct Command {
 
 /// What a command is called with.
 pub struct Invocation {
-    /// The arguments after the command's name.
-    pub parser: lexopt::Parser,
-    /// `--config FILE`, wherever it stood before the command's own arguments.
-    pub config: Option<PathBuf>,
-    /// The command that is running.
-    pub command: &'static Command,
+    parser: lexopt::Parser,
+    config: Option<PathBuf>,
 }
 
+/// Runs the command line; gives the exit code. Everything a person must know
+/// has been written then.
+pub fn run(parser: lexopt::Parser) -> u8 {
+    match dispatch(parser) {
+        Ok(code) => code,
+        Err((command, error)) => report(command, &error),
+    }
+}
+
+type Failure = (Option<&'static Command>, Error);
+
+fn dispatch(mut parser: lexopt::Parser) -> Result<u8, Failure> {
+    let mut config = None;
+    loop {
+        let argument = parser.next().map_err(|it| (None, usage(it)))?;
+        match argument {
+            None => {
+                tell(&overview());
+                return Ok(2);
+            }
+            Some(Long("help") | Short('h')) => return say(&overview()),
+            Some(Long("version") | Short('V')) => {
+                return say(&format!("beige {}\n", env!("CARGO_PKG_VERSION")));
+            }
+            Some(Long("config")) => {
+                config = Some(parser.value().map_err(|it| (None, usage(it)))?.into());
+            }
+            Some(Value(name)) => {
+                let command = find(&name).map_err(|it| (None, it))?;
+                let mut invocation = Invocation { parser, config };
+                return (command.run)(&mut invocation).or_else(|error| match error.kind() {
+                    Kind::Cancelled if invocation.help_asked(&error) => say(command.help),
+                    _ => Err((Some(command), error)),
+                });
+            }
+            Some(other) => {
+                let text = shown(&other);
+                let known = ["--help", "--version", "--config"];
+                return Err((None, unknown_flag(&text, &known)));
+            }
+        }
+    }
+}
+
+fn say(text: &str) -> Result<u8, Failure> {
+    print(text).map(|()| 0).map_err(|it| (None, it))
+}
+
+fn find(name: &OsString) -> Result<&'static Command> {
+    let name = name.to_string_lossy();
+    if let Some(command) = COMMANDS.iter().find(|it| it.name == name) {
+        return Ok(command);
+    }
+    let known = COMMANDS.iter().map(|it| it.name);
+    let hint = config::nearest(&name, known)
+        .map_or_else(|| "see `beige --help`".to_owned(), |it| format!("did you mean `{it}`?"));
+    Err(Error::new(Kind::Usage, format!("there is no command `{name}`; {hint}")))
+}
+
+fn overview() -> String {
+    let mut text = String::from(
+        "beige: a gateway for AI agents, each in a sandbox of its own\n\n\
+         Usage: beige [--config FILE] COMMAND [ARGUMENTS]\n\nCommands:\n",
+    );
+    for command in COMMANDS {
+        text.push_str(&format!("  {:9} {}\n", command.name, command.summary));
+    }
+    text.push_str(
+        "\n`beige COMMAND --help` describes every flag. State lies in $BEIGE_HOME \
+         (default ~/.beige).\n",
+    );
+    text
+}
+
+/// Tells a person what failed; gives the exit code of its kind.
+fn report(command: Option<&'static Command>, error: &Error) -> u8 {
+    if error.kind() == Kind::Cancelled {
+        return 141; // The reader of our output went away: as SIGPIPE would.
+    }
+    let name = command.map_or_else(String::new, |it| format!(" {}", it.name));
+    tell(&format!("beige{name}: {error}"));
+    match error.kind() {
+        Kind::Usage => {
+            tell(&format!("See `beige{name} --help`."));
+            2
+        }
+        Kind::Config => 78,
+        _ => 1,
+    }
+}
+
+/// Marks the error that stands for `--help`.
+const HELP: &str = "help was asked for";
+
 impl Invocation {
-    /// The next argument that is not common to all commands (`--config FILE`).
+    /// The next argument that is the command's own: `--config FILE` and
+    /// `--help` are common to all and taken here.
+    #[allow(clippy::should_implement_trait, reason = "what it gives borrows the parser")]
     pub fn next(&mut self) -> Result<Option<Arg<'_>>> {
-        // Two steps, since an argument borrows the parser.
-        self.parser.next().map_err(usage)
+        loop {
+            // Looked at twice, since what is given out borrows the parser.
+            let raw = self.parser.try_raw_args();
+            let ahead = raw.and_then(|it| it.peek().map(ToOwned::to_owned));
+            let ahead = ahead.unwrap_or_default();
+            if ahead == "--help" || ahead == "-h" {
+                return Err(Error::new(Kind::Cancelled, HELP));
+            }
+            let is_config = ahead.to_str().is_some_and(|it| it.split('=').next() == Some("--config"));
+            if !is_config {
+                return self.parser.next().map_err(usage);
+            }
+            self.parser.next().map_err(usage)?;
+            self.config = Some(self.parser.value().map_err(usage)?.into());
+        }
+    }
+
+    fn help_asked(&self, error: &Error) -> bool {
+        error.to_string() == HELP
+    }
+
+    /// Whether the next word is `--`.
+    pub fn at_separator(&mut self) -> bool {
+        self.parser.try_raw_args().is_some_and(|it| it.peek().is_some_and(|it| it == "--"))
+    }
+
+    /// All words after the `--` that comes next, exactly.
+    pub fn rest(&mut self) -> Result<Vec<OsString>> {
+        Ok(self.parser.raw_args().map_err(usage)?.skip(1).collect())
+    }
+
+    /// The value of the flag that was just given.
+    pub fn value(&mut self) -> Result<OsString> {
+        self.parser.value().map_err(usage)
+    }
+
+    /// The same as text.
+    pub fn text(&mut self) -> Result<String> {
+        self.value()?.into_string().map_err(|it| {
+            Error::new(Kind::Usage, format!("the value `{}` is not UTF-8", it.display()))
+        })
+    }
+
+    /// The state folder.
+    pub fn home(&self) -> Result<Home> {
+        Home::from_env()
+    }
+
+    /// The configuration file that counts.
+    pub fn config_file(&self) -> Result<PathBuf> {
+        config::locate(self.config.as_deref(), &self.home()?)
+    }
+
+    /// The checked configuration, its warnings told, and a redactor that
+    /// knows its secrets.
+    pub fn load_config(&self) -> Result<(Config, Redactor)> {
+        let loaded = config::load(&self.config_file()?, &self.home()?)?;
+        for warning in &loaded.warnings {
+            tell(&format!("warning: {warning}"));
+        }
+        let redactor = Redactor::new();
+        for secret in &loaded.config.secrets {
+            redactor.learn(secret.expose());
+        }
+        Ok((loaded.config, redactor))
+    }
+}
+
+/// A usage error for an argument that the command does not take, with the
+/// nearest it does.
+fn unknown(command: &Command, argument: &Arg<'_>) -> Error {
+    match argument {
+        Value(text) => Error::new(
+            Kind::Usage,
+            format!("`{}` is one argument too many for `beige {}`", text.display(), command.name),
+        ),
+        other => {
+            let flags: Vec<String> = command.flags.iter().map(|it| format!("--{it}")).collect();
+            let mut known: Vec<&str> = flags.iter().map(String::as_str).collect();
+            known.extend(["--config", "--help"]);
+            unknown_flag(&shown(other), &known)
+        }
+    }
+}
+
+fn unknown_flag(text: &str, known: &[&str]) -> Error {
+    let hint = config::nearest(text, known.iter().copied())
+        .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+    Error::new(Kind::Usage, format!("there is no flag `{text}`{hint}"))
+}
+
+fn shown(argument: &Arg<'_>) -> String {
+    match argument {
+        Short(letter) => format!("-{letter}"),
+        Long(name) => format!("--{name}"),
+        Value(text) => text.to_string_lossy().into_owned(),
     }
 }
 
@@ -48,7 +257,7 @@ pub fn usage(error: lexopt::Error) -> Error {
 }
 
 /// Writes to standard output. A reader that went away (`| head`) is
-/// [`Kind::Cancelled`], on which `main` exits quietly.
+/// [`Kind::Cancelled`], on which the command ends quietly.
 pub fn print(text: &str) -> Result<()> {
     write_to(&mut io::stdout().lock(), text)
 }
@@ -64,10 +273,30 @@ pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
+/// Whether a person watches: standard error is a terminal.
+fn is_watched() -> bool {
+    io::stderr().is_terminal()
+}
+
 fn write_to(out: &mut impl Write, text: &str) -> Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
         let kind =
             if error.kind() == ErrorKind::BrokenPipe { Kind::Cancelled } else { Kind::Internal };
         Error::new(kind, format!("write to standard output: {error}"))
     })
+}
+
+/// The program itself, for starting it anew.
+fn this_program() -> Result<PathBuf> {
+    use crate::error::During;
+    std::env::current_exe().during(Kind::Internal, "find the beige program itself")
+}
+
+/// A path for people: `~/` for the home folder.
+fn tidy(path: &Path) -> String {
+    let home = std::env::var_os("HOME").filter(|it| !it.is_empty()).map(PathBuf::from);
+    match home.and_then(|it| path.strip_prefix(it).ok().map(Path::to_owned)) {
+        Some(rest) => format!("~/{}", rest.display()),
+        None => path.display().to_string(),
+    }
 }

@@ -54,6 +54,12 @@ impl Home {
         self.root.join("api.sock")
     }
 
+    /// What the HTTP API's front door keeps to itself, 0700: the socket of the
+    /// server behind it, large bodies.
+    pub fn door(&self) -> PathBuf {
+        self.root.join("door")
+    }
+
     /// The HTTP API's bearer token, 0600.
     pub fn api_token(&self) -> PathBuf {
         self.root.join("api-token")
@@ -90,6 +96,17 @@ impl Home {
         self.agent(agent).join("launchers")
     }
 
+    /// `passwd`, `group` and `hosts` of a sandbox that has no image to bring
+    /// them.
+    pub fn accounts(&self, agent: &str) -> PathBuf {
+        self.agent(agent).join("etc")
+    }
+
+    /// Names the workspace that has had its first start.
+    pub fn first_start(&self, agent: &str) -> PathBuf {
+        self.agent(agent).join("first-start")
+    }
+
     /// State that programs keep.
     pub fn data(&self) -> PathBuf {
         self.root.join("data")
@@ -116,14 +133,44 @@ impl Home {
         self.root.join("logs")
     }
 
-    /// The audit log.
+    /// The audit log; the newest of its files.
     pub fn audit_log(&self) -> PathBuf {
         self.logs().join("audit.jsonl")
+    }
+
+    /// The audit log's older files: 1 is the newest of them.
+    pub fn audit_log_rotated(&self, number: u32) -> PathBuf {
+        self.logs().join(format!("audit.jsonl.{number}"))
+    }
+
+    /// Locked exclusively for each line of the audit log.
+    pub fn audit_lock(&self) -> PathBuf {
+        self.logs().join("audit.lock")
+    }
+
+    /// Number and hash of a recent last line of the audit log.
+    pub fn audit_head(&self) -> PathBuf {
+        self.logs().join("audit.head")
     }
 
     /// All sessions.
     pub fn sessions(&self) -> PathBuf {
         self.root.join("sessions")
+    }
+
+    /// The session files of one agent, 0700.
+    pub fn agent_sessions(&self, agent: &str) -> PathBuf {
+        self.sessions().join(agent)
+    }
+
+    /// Which file a session key means.
+    pub fn session_map(&self) -> PathBuf {
+        self.sessions().join("session-map.json")
+    }
+
+    /// Held while the session map is read and replaced.
+    pub fn session_map_lock(&self) -> PathBuf {
+        self.sessions().join("session-map.lock")
     }
 
     /// Makes the folders every command may rely on, 0700.

@@ -1,1 +1,273 @@
-//! stub
+//! Plugins: tools that are not core tools. [`Registry`] knows every plugin of
+//! the configuration and the tools they give; it is made at load, where all
+//! that is wrong is said at once. It grants nothing: whether an agent may call
+//! a tool is policy's to say, and every call comes through the toolbox.
+//!
+//! This version knows one form of plugin, `run`: no code, each call is a
+//! process of its own on the gateway's host ([`run`]).
+
+pub mod manifest;
+pub mod package;
+pub mod run;
+pub mod settings;
+
+mod child;
+mod fields;
+mod globs;
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::config::{self, Home};
+use crate::error::{Error, Kind, Result};
+use crate::plugin::manifest::{CORE_TOOLS, Manifest, Program};
+use crate::plugin::settings::{Schema, merge};
+
+/// Every plugin of the configuration, checked, and the tools they give.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    plugins: BTreeMap<String, Plugin>,
+    tools: BTreeMap<String, Tool>,
+    warnings: Vec<String>,
+}
+
+/// A tool of a plugin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    /// The plugin's name, or `plugin.part`.
+    pub name: String,
+    /// The plugin that gives it.
+    pub plugin: String,
+    /// What it does, for the agent.
+    pub description: String,
+    /// How it is called, a line each, for the agent.
+    pub commands: Vec<String>,
+    /// What a call starts.
+    pub program: Program,
+    /// Arguments that stand before those of the call.
+    pub args: Vec<String>,
+    /// Arguments beginning with `-` that a call may give; `None`: all.
+    pub flags: Option<Vec<String>>,
+    /// After which a call is killed.
+    pub timeout: Duration,
+    /// Environment of manifest and configuration, the latter over the former.
+    pub env: BTreeMap<String, String>,
+    /// The plugin's folder: where a call runs.
+    pub folder: PathBuf,
+    /// The plugin's configuration, defaults filled in; an agent's own is
+    /// still to be merged over it ([`Tool::config_for`]).
+    pub config: Value,
+}
+
+#[derive(Clone, Debug)]
+struct Plugin {
+    folder: PathBuf,
+    private: Vec<String>,
+    schema: Option<Schema>,
+    config: Value,
+    package: PathBuf,
+}
+
+impl Registry {
+    /// Reads and checks every plugin; one error holds all that is wrong.
+    /// Nothing is started and nothing is written.
+    pub fn load(plugins: &[config::Plugin], home: &Home) -> Result<Self> {
+        let mut registry =
+            Self { plugins: BTreeMap::new(), tools: BTreeMap::new(), warnings: Vec::new() };
+        let mut wrong = Vec::new();
+        for entry in plugins {
+            if let Err(findings) = registry.add(entry, home) {
+                wrong.extend(findings.iter().map(|it| format!("plugins.{}: {it}", entry.name)));
+            }
+        }
+        refuse(wrong)?;
+        Ok(registry)
+    }
+
+    /// Oddities that stop nothing, such as unknown keys in a `plugin.json`.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// All tools by name.
+    pub fn tools(&self) -> impl Iterator<Item = &Tool> {
+        self.tools.values()
+    }
+
+    /// The tool of that name.
+    pub fn tool(&self, name: &str) -> Option<&Tool> {
+        self.tools.get(name)
+    }
+
+    /// Checks what agents say of plugins: each tool is registered, each key of
+    /// `pluginConfigs` is a plugin and suits its `configSchema`. One error
+    /// holds all that is wrong.
+    pub fn check_agents(&self, agents: &BTreeMap<String, config::Agent>) -> Result<()> {
+        let mut wrong = Vec::new();
+        for (name, agent) in agents {
+            let at = format!("agents.{name}");
+            for tool in agent.tools.iter().filter(|it| !self.tools.contains_key(*it)) {
+                wrong.push(format!("{at}.tools: {}", self.no_such_tool(tool)));
+            }
+            for (plugin, over) in &agent.plugin_configs {
+                self.check_plugin_config(&format!("{at}.pluginConfigs"), plugin, over, &mut wrong);
+            }
+        }
+        refuse(wrong)
+    }
+
+    /// What the system prompt and `GET /api/agents` say of these tools, in
+    /// that order; empty without tools. Unregistered names are left out.
+    pub fn context_text(&self, tools: &[String]) -> String {
+        let known: Vec<&Tool> = tools.iter().filter_map(|it| self.tool(it)).collect();
+        if known.is_empty() {
+            return String::new();
+        }
+        let parts: Vec<String> = known.into_iter().map(Tool::context_text).collect();
+        format!("## Available Tools\n\n{}", parts.join("\n"))
+    }
+
+    /// Folders to mount at `/tools/packages/NAME`, by plugin; they exist after
+    /// [`Registry::refresh_packages`].
+    pub fn packages(&self) -> BTreeMap<String, PathBuf> {
+        self.plugins.iter().map(|(name, it)| (name.clone(), it.package.clone())).collect()
+    }
+
+    /// Brings every package up to date with its plugin's folder. Safe while
+    /// sandboxes have it mounted, and beside another process that does the
+    /// same.
+    pub fn refresh_packages(&self) -> Result<()> {
+        for (name, plugin) in &self.plugins {
+            package::refresh(&plugin.folder, &plugin.private, &plugin.package)
+                .map_err(|it| it.within(format!("copy the files of plugin `{name}`")))?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, entry: &config::Plugin, home: &Home) -> Result<(), Vec<String>> {
+        let manifest = manifest::read(&entry.path)?;
+        let mut wrong = Vec::new();
+        if manifest.name != entry.name {
+            wrong.push(format!(
+                "plugin.json calls itself `{}`; the entry must have the same name",
+                manifest.name
+            ));
+        }
+        if self.plugins.contains_key(&entry.name) {
+            wrong.push("there is another plugin of this name".into());
+        }
+        manifest::check_env("env", &entry.env, &mut wrong);
+        let config = match &entry.config {
+            Value::Null => manifest.default_config.clone(),
+            it => merge(&manifest.default_config, it),
+        };
+        if let Some(schema) = &manifest.schema {
+            schema.check("config", &config, &mut wrong);
+        }
+        if !wrong.is_empty() {
+            return Err(wrong);
+        }
+        self.keep(entry, manifest, config, home.package(&entry.name));
+        Ok(())
+    }
+
+    fn keep(
+        &mut self,
+        entry: &config::Plugin,
+        manifest: Manifest,
+        config: Value,
+        package: PathBuf,
+    ) {
+        let prefixed = manifest.warnings.iter().map(|it| format!("plugins.{}: {it}", entry.name));
+        self.warnings.extend(prefixed);
+        for tool in manifest.tools {
+            // Its name begins with the plugin's, so it can replace no other.
+            let mut env = tool.env;
+            env.extend(entry.env.clone());
+            let tool = Tool {
+                name: tool.name,
+                plugin: entry.name.clone(),
+                description: tool.description,
+                commands: tool.commands,
+                program: tool.program,
+                args: tool.args,
+                flags: tool.flags,
+                timeout: tool.timeout,
+                env,
+                folder: manifest.folder.clone(),
+                config: config.clone(),
+            };
+            self.tools.insert(tool.name.clone(), tool);
+        }
+        let plugin = Plugin {
+            folder: manifest.folder,
+            private: manifest.private,
+            schema: manifest.schema,
+            config,
+            package,
+        };
+        self.plugins.insert(entry.name.clone(), plugin);
+    }
+
+    fn no_such_tool(&self, tool: &str) -> String {
+        if CORE_TOOLS.contains(&tool) {
+            return format!("`{tool}` is a core tool, which every agent has; leave it out");
+        }
+        format!("`{tool}` is not a registered tool{}", registered(tool, self.tools.keys()))
+    }
+
+    fn check_plugin_config(&self, at: &str, name: &str, over: &Value, wrong: &mut Vec<String>) {
+        let Some(plugin) = self.plugins.get(name) else {
+            let known = registered(name, self.plugins.keys());
+            wrong.push(format!("{at}: `{name}` is not a plugin{known}"));
+            return;
+        };
+        if let Some(schema) = &plugin.schema {
+            schema.check(&format!("{at}.{name}"), &merge(&plugin.config, over), wrong);
+        }
+    }
+}
+
+impl Tool {
+    /// The configuration that travels with a call: the agent's own
+    /// `pluginConfigs` entry, if it has one, over the plugin's.
+    pub fn config_for(&self, agents_own: Option<&Value>) -> Value {
+        agents_own.map_or_else(|| self.config.clone(), |it| merge(&self.config, it))
+    }
+
+    fn context_text(&self) -> String {
+        let mut text = format!("### {}\n{}\n", self.name, self.description);
+        if !self.commands.is_empty() {
+            text.push_str("Commands:\n");
+        }
+        for command in &self.commands {
+            text.push_str(&format!("  {command}\n"));
+        }
+        text
+    }
+}
+
+/// "; did you mean …? Registered: …", for what is not among the known names.
+fn registered<'a>(word: &str, known: impl Iterator<Item = &'a String>) -> String {
+    let known: BTreeSet<&str> = known.map(String::as_str).collect();
+    let nearest = fields::did_you_mean(word, known.iter().copied());
+    if known.is_empty() {
+        return "; none is registered".into();
+    }
+    let list: Vec<&str> = known.into_iter().collect();
+    format!("{nearest}; registered: {}", list.join(", "))
+}
+
+fn refuse(wrong: Vec<String>) -> Result<()> {
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Error::new(Kind::Config, wrong.join("\n")))
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -4,12 +4,31 @@
 //! that all runtimes share. There is no way from here to run anything on the
 //! host.
 
+mod agent;
+pub mod bubblewrap;
+mod child;
+mod client;
+pub mod docker;
+pub mod image;
+pub mod limits;
+mod lock;
+mod oneshot;
+mod prepare;
+pub mod pump;
+pub mod workspace;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
+
+use crossbeam_channel::{Receiver, bounded};
+
+pub use agent::{AgentSandbox, FileAnswer};
+pub use client::TOOL_CLIENT;
+pub use prepare::{instance, prepare};
 
 use crate::config::{MountConfig, Network};
 use crate::error::Result;
@@ -154,15 +173,22 @@ pub struct Exec {
     pub save_above: Option<u64>,
 }
 
-/// What is fed to a running command. At most 64 KiB a piece.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// Bytes for its standard input.
-    Data(Vec<u8>),
-    /// End of its standard input.
-    End,
-    /// A signal, by number.
-    Signal(u8),
+/// What is fed to a running command.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    /// Pieces of its standard input; a dropped sender is the end of it.
+    pub stdin: Receiver<Vec<u8>>,
+    /// Signals for its process group, by number; they overtake the input.
+    pub signals: Receiver<u8>,
+}
+
+impl Feed {
+    /// No input and no signals.
+    pub fn empty() -> Self {
+        let (_, stdin) = bounded(0);
+        let (_, signals) = bounded(0);
+        Self { stdin, signals }
+    }
 }
 
 /// Who takes what a running command prints. An error means that the taker is

@@ -3,7 +3,9 @@
 //! `Upgrade: beige-exec/1`, between a client and the gateway.
 //!
 //! A conversation: the supervisor says [`READY`]; only then the gateway sends
-//! [`REQUEST`], so that whatever failed before had not begun. Then [`STDIN`],
+//! [`REQUEST`] (in several frames if it is long: one of exactly
+//! [`MAX_PAYLOAD`] bytes is continued by the next), so that whatever failed
+//! before had not begun. Then [`STDIN`],
 //! [`STDIN_END`], [`SIGNAL`] and [`CANCEL`] go in, [`STDOUT`], [`STDERR`] and
 //! [`WINDOW`] come out, and [`EXIT`] is last. The end of the stream itself
 //! means hang-up.
@@ -16,6 +18,10 @@ use std::io::{self, ErrorKind, Read, Write};
 
 /// Largest payload of a frame, in bytes.
 pub const MAX_PAYLOAD: usize = 64 * 1024;
+
+/// Largest request over all its frames, in bytes: twice what the kernel takes
+/// as arguments and environment of a process.
+pub const MAX_REQUEST: usize = 4 * 1024 * 1024;
 
 /// Bytes of standard input that may be sent before the first [`WINDOW`]
 /// frame; smaller than a pipe, so that sending them never blocks.
@@ -70,6 +76,41 @@ pub fn write(to: &mut (impl Write + ?Sized), kind: u8, payload: &[u8]) -> io::Re
     bytes.extend_from_slice(payload);
     to.write_all(&bytes)?;
     to.flush()
+}
+
+/// Writes a request in as many frames as it needs.
+///
+/// One over [`MAX_REQUEST`] is an [`ErrorKind::InvalidInput`] error.
+pub fn write_request(to: &mut (impl Write + ?Sized), request: &[u8]) -> io::Result<()> {
+    if request.len() > MAX_REQUEST {
+        return Err(io::Error::new(ErrorKind::InvalidInput, "request over 4 MiB"));
+    }
+    let mut rest = request;
+    while rest.len() >= MAX_PAYLOAD {
+        let (full, more) = rest.split_at(MAX_PAYLOAD);
+        write(to, REQUEST, full)?;
+        rest = more;
+    }
+    write(to, REQUEST, rest)
+}
+
+/// Puts the frames of a request together again.
+#[derive(Debug, Default)]
+pub struct Request {
+    bytes: Vec<u8>,
+}
+
+impl Request {
+    /// Takes the payload of the next [`REQUEST`] frame; gives the whole once
+    /// it has come. More than [`MAX_REQUEST`] is an
+    /// [`ErrorKind::InvalidData`] error.
+    pub fn push(&mut self, payload: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        if self.bytes.len() + payload.len() > MAX_REQUEST {
+            return Err(io::Error::new(ErrorKind::InvalidData, "a request over 4 MiB"));
+        }
+        self.bytes.extend_from_slice(payload);
+        Ok((payload.len() < MAX_PAYLOAD).then(|| std::mem::take(&mut self.bytes)))
+    }
 }
 
 /// Reads one frame; `None` at the end of the stream between two frames.
@@ -144,6 +185,22 @@ mod tests {
         assert_eq!(read(&mut from)?, Some(Frame { kind: STDOUT, payload: b"hi".to_vec() }));
         assert_eq!(read(&mut from)?, Some(Frame { kind: STDIN_END, payload: Vec::new() }));
         assert_eq!(read(&mut from)?, None);
+        Ok(())
+    }
+
+    #[test]
+    fn a_long_request_is_put_together_again() -> io::Result<()> {
+        for length in [0, 1, MAX_PAYLOAD - 1, MAX_PAYLOAD, MAX_PAYLOAD + 1, 3 * MAX_PAYLOAD] {
+            let mut wire = Vec::new();
+            write_request(&mut wire, &vec![7; length])?;
+            let (mut from, mut request, mut whole) = (wire.as_slice(), Request::default(), None);
+            while let Some(frame) = read(&mut from)? {
+                assert_eq!(whole, None, "frames went on after the end");
+                whole = request.push(&frame.payload)?;
+            }
+            assert_eq!(whole.map(|it| it.len()), Some(length));
+        }
+        assert!(write_request(&mut Vec::new(), &vec![0; MAX_REQUEST + 1]).is_err());
         Ok(())
     }
 

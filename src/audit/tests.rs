@@ -1,0 +1,501 @@
+//! Writing, reading and proving together, on real files.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use serde_json::Value;
+
+use super::record::{NO_LINE, sha256};
+use super::*;
+use crate::clock::Time;
+use crate::worker::{Cancel, scoped};
+
+const LARGE: u64 = 1 << 30;
+
+/// A home that is gone with the test.
+struct Place {
+    home: Home,
+}
+
+impl Place {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let name =
+            format!("beige-audit-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        Self { home: Home::new(std::env::temp_dir().join(name)) }
+    }
+
+    fn open(&self) -> Audit {
+        Audit::open(&self.home, LARGE, 5, Redactor::new()).unwrap()
+    }
+
+    fn log(&self) -> PathBuf {
+        self.home.audit_log()
+    }
+
+    fn text(&self) -> String {
+        fs::read_to_string(self.log()).unwrap()
+    }
+
+    fn records(&self) -> Vec<Value> {
+        self.text().lines().map(|it| serde_json::from_str(it).unwrap()).collect()
+    }
+
+    fn report(&self) -> Report {
+        verify(&self.home, None).unwrap()
+    }
+
+    fn found(&self) -> Vec<String> {
+        self.report().findings.iter().map(ToString::to_string).collect()
+    }
+
+    fn args(&self, filter: &Filter) -> Vec<String> {
+        let mut args = Vec::new();
+        read(&self.home, filter, &mut |line| {
+            let record: Value = serde_json::from_str(line).unwrap();
+            args.push(record["args"][0].as_str().unwrap_or_default().to_owned());
+            Ok(true)
+        })
+        .unwrap();
+        args
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(self.home.root());
+    }
+}
+
+fn entry(arg: &str) -> Entry {
+    Entry {
+        agent: "a".into(),
+        act: Act::Tool,
+        tool: "echo".into(),
+        args: vec![arg.into()],
+        target: Some(Target::Gateway),
+        session: None,
+        claimed_session: None,
+        channel: None,
+        model: None,
+    }
+}
+
+fn call(audit: &Audit, arg: &str) {
+    audit.begin(&entry(arg)).unwrap().finish(&Finish::default());
+}
+
+#[test]
+fn a_call_is_two_lines_of_one_id_and_a_denied_one_is_one() {
+    let place = Place::new();
+    let audit = place.open();
+    let pending = audit.begin(&entry("x")).unwrap();
+    assert_eq!(place.records().len(), 1, "the first line stands before the act");
+    pending.finish(&Finish { exit_code: Some(3), output_bytes: Some(9), error: Some("e".into()) });
+    audit.deny(&entry("y"), "not granted").unwrap();
+
+    let lines = place.records();
+    let field = |index: usize, name: &str| lines[index][name].clone();
+    assert_eq!(lines.len(), 3);
+    assert_eq!((field(0, "phase"), field(1, "phase")), ("started".into(), "finished".into()));
+    assert_eq!(field(0, "id"), field(1, "id"));
+    assert_ne!(field(0, "id"), field(2, "id"));
+    assert_eq!((field(1, "exitCode"), field(1, "outputBytes")), (3.into(), 9.into()));
+    assert_eq!(field(0, "prev"), NO_LINE);
+    assert_eq!(field(2, "prev"), sha256(place.text().lines().nth(1).unwrap().as_bytes()));
+    assert_eq!((field(2, "decision"), field(2, "phase")), ("denied".into(), "finished".into()));
+    assert_eq!((field(2, "seq"), field(2, "error")), (3.into(), "not granted".into()));
+    assert_eq!(fs::metadata(place.log()).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_call_that_is_dropped_was_abandoned() {
+    let place = Place::new();
+    drop(place.open().begin(&entry("x")).unwrap());
+    let lines = place.records();
+    assert_eq!((&lines[1]["phase"], &lines[1]["error"]), (&"finished".into(), &"abandoned".into()));
+}
+
+#[test]
+fn secrets_are_not_in_the_log() {
+    let place = Place::new();
+    let redactor = Redactor::new();
+    let audit = Audit::open(&place.home, LARGE, 5, redactor.clone()).unwrap();
+    redactor.learn("s3cret-key");
+    let finish = Finish { error: Some("bad s3cret-key".into()), ..Finish::default() };
+    audit.begin(&entry("--token=s3cret-key")).unwrap().finish(&finish);
+    audit.deny(&entry("x"), "s3cret-key").unwrap();
+    assert!(!place.text().contains("s3cret-key"));
+    assert_eq!(place.records()[1]["error"], "bad ••••");
+}
+
+#[test]
+fn nothing_in_an_entry_forges_a_line() {
+    let place = Place::new();
+    let audit = place.open();
+    let forged = "x\n{\"ts\":\"2026\",\"seq\":1}\n\0\r\u{85}\u{2028}";
+    let entry = Entry { tool: forged.into(), session: Some(forged.into()), ..entry(forged) };
+    audit.deny(&entry, forged).unwrap();
+    assert_eq!(place.text().lines().count(), 1);
+    assert_eq!(place.records()[0]["tool"], forged);
+}
+
+#[test]
+fn many_writers_leave_one_chain() {
+    let place = Place::new();
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            // Each has files of its own, as another process would.
+            let audit = Audit::open(&place.home, 200_000, 100, Redactor::new()).unwrap();
+            for thread in 0..2 {
+                let audit = audit.clone();
+                let arg = format!("{writer}-{thread}");
+                scoped(scope, &arg.clone(), move || (0..200).for_each(|_| call(&audit, &arg)))
+                    .unwrap();
+            }
+        }
+    });
+    let report = place.report();
+    assert!(report.is_sound(), "{report}");
+    assert_eq!((report.records, report.first, report.last), (3_200, Some(1), Some(3_200)));
+    assert!(report.files > 2, "{report}");
+}
+
+#[test]
+fn rotation_keeps_the_chain_and_so_many_files() {
+    let place = Place::new();
+    let audit = Audit::open(&place.home, 1_000, 2, Redactor::new()).unwrap();
+    (0..20).for_each(|it| call(&audit, &it.to_string()));
+    drop(audit);
+    let report = place.report();
+    assert!(report.is_sound(), "{report}");
+    assert_eq!((report.files, report.last), (3, Some(40)));
+    assert!(report.first > Some(1));
+
+    // A head kept elsewhere may be older than what is left, but not newer.
+    let last = sha256(place.text().lines().last().unwrap().as_bytes());
+    let against = |seq, hash: &str| verify(&place.home, Some((seq, hash.into()))).unwrap();
+    assert!(against(40, &last).is_sound() && against(1, NO_LINE).is_sound());
+    assert!(!against(40, NO_LINE).is_sound() && !against(41, &last).is_sound());
+
+    // Fewer files are kept: those beyond go.
+    let audit = Audit::open(&place.home, 10, 1, Redactor::new()).unwrap();
+    call(&audit, "x");
+    assert_eq!(place.report().files, 2);
+}
+
+#[test]
+fn a_number_missing_among_the_files_is_filled_before_any_is_pushed_out() {
+    let place = Place::new();
+    let audit = Audit::open(&place.home, 10, 3, Redactor::new()).unwrap();
+    call(&audit, "x");
+    call(&audit, "y");
+    // As if the process had died between the last two renames.
+    fs::rename(place.log(), place.home.audit_log_rotated(4)).unwrap();
+    for number in (1..=4).rev() {
+        let _ = fs::rename(
+            place.home.audit_log_rotated(number),
+            place.home.audit_log_rotated(number + 1),
+        );
+    }
+    fs::rename(place.home.audit_log_rotated(5), place.home.audit_log_rotated(1)).unwrap();
+    call(&audit, "z");
+    let report = place.report();
+    assert!(report.is_sound(), "{report}");
+    assert_eq!(report.last, Some(6));
+}
+
+#[test]
+fn a_torn_line_is_closed_and_told_as_torn() {
+    let place = Place::new();
+    call(&place.open(), "x");
+    let whole = place.text();
+    for cut in [1, 2, 40, 120] {
+        let torn = format!("{whole}{}", &whole[..cut]);
+        fs::write(place.log(), &torn).unwrap();
+        call(&place.open(), "y");
+        assert!(place.text().starts_with(&format!("{torn}\n{{")));
+        assert_eq!(
+            place.found(),
+            ["torn: audit.jsonl line 3 was cut short by a crash or a full disk; the chain holds"]
+        );
+        let report = place.report();
+        assert!(report.is_sound(), "{report}");
+        assert_eq!((report.records, report.last), (4, Some(5)));
+        fs::remove_file(place.home.audit_head()).unwrap();
+    }
+}
+
+#[test]
+fn a_line_that_lacks_only_its_newline_is_a_record() {
+    let place = Place::new();
+    call(&place.open(), "x");
+    let text = place.text();
+    fs::write(place.log(), &text[..text.len() - 1]).unwrap();
+    assert_eq!(place.args(&Filter::default()), ["x"]);
+    call(&place.open(), "y");
+    assert_eq!(
+        place.report(),
+        Report { records: 4, files: 1, first: Some(1), last: Some(4), ..Report::default() }
+    );
+}
+
+#[test]
+fn every_changed_byte_is_found() {
+    let place = Place::new();
+    let audit = place.open();
+    call(&audit, "x");
+    call(&audit, "\"y\"");
+    drop(audit);
+    let whole = fs::read(place.log()).unwrap();
+    assert_eq!(place.found(), Vec::<String>::new());
+    for at in 0..whole.len() {
+        for changed in [whole[at] ^ 1, b'\n', 0xff] {
+            if changed == whole[at] {
+                continue;
+            }
+            let mut bytes = whole.clone();
+            bytes[at] = changed;
+            fs::write(place.log(), &bytes).unwrap();
+            assert!(!place.report().is_sound(), "byte {at} as {changed}");
+        }
+    }
+}
+
+#[track_caller]
+fn check_edit(edit: impl FnOnce(&mut Vec<String>), want: &[&str]) {
+    let place = Place::new();
+    let audit = place.open();
+    (0..5).for_each(|it| audit.deny(&entry(&it.to_string()), "no").unwrap());
+    drop(audit);
+    let mut lines: Vec<String> = place.text().lines().map(|it| format!("{it}\n")).collect();
+    edit(&mut lines);
+    fs::write(place.log(), lines.concat()).unwrap();
+    assert_eq!(place.found(), want);
+}
+
+#[test]
+fn what_was_done_to_the_log_is_told_with_its_place() {
+    let changed = |line| format!("changed: audit.jsonl line {line} is not what was written");
+    check_edit(|_| (), &[]);
+    for line in 0..5 {
+        let want = changed(line + 1);
+        check_edit(|it| it[line] = it[line].replace("\"no\"", "\"ok\""), &[&want]);
+        check_edit(|it| it[line] = "{}\n".into(), &[&want]);
+    }
+    for line in 1..4 {
+        let want = changed(line + 1);
+        check_edit(|it| it[line] = it[line].replace("\"prev\":\"", "\"prev\":\"f"), &[&want]);
+    }
+    check_edit(|it| drop(it.remove(2)), &["gap: 1 records are missing before audit.jsonl line 3"]);
+    check_edit(
+        |it| drop(it.drain(1..4)),
+        &["gap: 3 records are missing before audit.jsonl line 2"],
+    );
+    check_edit(|it| it.truncate(3), &["cut: the log ends at record 3, but record 5 was written"]);
+    check_edit(|it| it.clear(), &["cut: the log ends at record 0, but record 5 was written"]);
+    check_edit(
+        |it| drop(it.drain(..2)),
+        &["beginning missing: the records before 3 were not rotated out"],
+    );
+    check_edit(|it| it.swap(1, 2), &[&changed(2), &changed(3)]);
+}
+
+#[test]
+fn a_tail_cut_off_under_a_writer_stays_visible() {
+    let place = Place::new();
+    let audit = place.open();
+    call(&audit, "x");
+    call(&audit, "y");
+    let first = format!("{}\n", place.text().lines().next().unwrap());
+    fs::write(place.log(), first).unwrap();
+    call(&audit, "z");
+    drop(audit);
+    assert_eq!(place.found(), ["gap: 3 records are missing before audit.jsonl line 2"]);
+}
+
+#[test]
+fn a_tail_cut_off_between_two_writers_stays_visible() {
+    let place = Place::new();
+    call(&place.open(), "x");
+    fs::remove_file(place.log()).unwrap();
+    call(&place.open(), "z");
+    assert_eq!(place.found(), ["beginning missing: the records before 3 were not rotated out"]);
+}
+
+#[test]
+fn a_file_missing_in_the_middle_is_a_gap() {
+    let place = Place::new();
+    let audit = Audit::open(&place.home, 10, 5, Redactor::new()).unwrap();
+    (0..2).for_each(|_| call(&audit, "x"));
+    drop(audit);
+    fs::remove_file(place.home.audit_log_rotated(1)).unwrap();
+    assert_eq!(place.found(), ["gap: 1 records are missing before audit.jsonl line 1"]);
+}
+
+#[test]
+fn an_empty_log_is_sound_and_an_unreadable_head_is_told() {
+    let place = Place::new();
+    assert!(place.report().is_sound());
+    drop(place.open());
+    assert!(place.report().is_sound());
+    fs::write(place.home.audit_head(), "nonsense").unwrap();
+    assert!(!place.report().is_sound());
+    call(&place.open(), "x");
+    assert!(place.report().is_sound());
+}
+
+#[test]
+fn nothing_begins_while_the_log_cannot_be_written() {
+    let place = Place::new();
+    let audit = place.open();
+    let pending = audit.begin(&entry("x")).unwrap();
+    let aside = place.log().with_extension("aside");
+    fs::rename(place.log(), &aside).unwrap();
+    fs::create_dir(place.log()).unwrap();
+
+    assert!(audit.begin(&entry("refused")).is_err());
+    assert!(audit.deny(&entry("refused"), "no").is_err());
+    assert!(Audit::open(&place.home, LARGE, 5, Redactor::new()).is_err());
+    pending.finish(&Finish { exit_code: Some(7), ..Finish::default() });
+    assert!(audit.begin(&entry("refused")).is_err());
+
+    fs::remove_dir(place.log()).unwrap();
+    fs::rename(&aside, place.log()).unwrap();
+    call(&audit, "y");
+    let codes: Vec<Value> = place.records().iter().map(|it| it["exitCode"].clone()).collect();
+    assert_eq!(codes, [Value::Null, 7.into(), Value::Null, Value::Null]);
+    drop(audit);
+    assert!(place.report().is_sound());
+}
+
+#[test]
+fn a_full_disk_refuses_and_loses_nothing() {
+    let place = Place::new();
+    let audit = place.open();
+    let pending = audit.begin(&entry("x")).unwrap();
+    let aside = place.log().with_extension("aside");
+    fs::rename(place.log(), &aside).unwrap();
+    symlink("/dev/full", place.log()).unwrap();
+    let mode = fs::metadata("/dev/full").unwrap().mode();
+
+    let error = audit.begin(&entry("refused")).err().unwrap().to_string();
+    assert!(error.contains("No space left on device"), "{error}");
+    pending.finish(&Finish::default());
+    fs::remove_file(place.log()).unwrap();
+    fs::rename(&aside, place.log()).unwrap();
+    audit.flush().unwrap();
+    assert_eq!(place.records().len(), 2, "what was owed is written");
+    assert_eq!(fs::metadata("/dev/full").unwrap().mode(), mode);
+    drop(audit);
+    assert!(place.report().is_sound());
+}
+
+#[test]
+fn a_log_that_is_held_by_another_is_refused_at_the_deadline() {
+    let place = Place::new();
+    let mut other = Lock::open(place.home.logs().join("x.lock")).err().map(drop);
+    assert!(other.take().is_some(), "no folder, no lock");
+    drop(place.open());
+    let mut one = Lock::open(place.home.audit_lock()).unwrap();
+    let mut two = Lock::open(place.home.audit_lock()).unwrap();
+    let held = one.hold(Instant::now()).unwrap();
+    assert_eq!(two.hold(Instant::now()).err().map(|it| it.kind()), Some(Kind::Busy));
+    drop(held);
+    assert!(two.hold(Instant::now()).is_ok());
+}
+
+#[test]
+fn a_lock_file_that_was_replaced_still_excludes() {
+    let place = Place::new();
+    drop(place.open());
+    let mut one = Lock::open(place.home.audit_lock()).unwrap();
+    fs::remove_file(place.home.audit_lock()).unwrap();
+    let mut two = Lock::open(place.home.audit_lock()).unwrap();
+    let _held = one.hold(Instant::now()).unwrap();
+    assert!(two.hold(Instant::now()).is_err());
+}
+
+#[test]
+fn what_is_no_log_is_not_built_upon() {
+    let place = Place::new();
+    drop(place.open());
+    fs::write(place.log(), "x".repeat(5_000_000)).unwrap();
+    let error = Audit::open(&place.home, LARGE, 5, Redactor::new()).err().unwrap().to_string();
+    assert!(error.contains("move the file away"), "{error}");
+    assert!(!place.report().is_sound());
+    assert_eq!(read(&place.home, &Filter::default(), &mut |_| Ok(true)).unwrap(), 1);
+}
+
+#[test]
+fn a_log_that_others_may_read_is_taken_from_them() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    drop(place.open());
+    fs::set_permissions(place.log(), fs::Permissions::from_mode(0o644)).unwrap();
+    drop(place.open());
+    assert_eq!(fs::metadata(place.log()).unwrap().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn a_filter_chooses_over_all_files_in_order() {
+    let place = Place::new();
+    let audit = Audit::open(&place.home, 10, 50, Redactor::new()).unwrap();
+    audit.deny(&entry("1"), "no").unwrap();
+    audit.deny(&Entry { agent: "b".into(), ..entry("2") }, "no").unwrap();
+    audit.deny(&Entry { tool: "git".into(), ..entry("3") }, "no").unwrap();
+    call(&audit, "4");
+    let none = Filter::default();
+    assert_eq!(place.args(&none), ["1", "2", "3", "4", "4"]);
+    assert_eq!(place.args(&Filter { agent: Some("b".into()), ..none.clone() }), ["2"]);
+    assert_eq!(place.args(&Filter { tool: Some("git".into()), ..none.clone() }), ["3"]);
+    assert_eq!(place.args(&Filter { denied: true, ..none.clone() }), ["1", "2", "3"]);
+    let since = |time| Filter { since: Some(time), ..none.clone() };
+    assert_eq!(place.args(&since(Time::from_unix_millis(0))).len(), 5);
+    let later = clock::now().unix_millis() + 60_000;
+    assert_eq!(place.args(&since(Time::from_unix_millis(later))).len(), 0);
+}
+
+#[test]
+fn a_reader_that_has_enough_stops() {
+    let place = Place::new();
+    let audit = place.open();
+    (0..3).for_each(|_| call(&audit, "x"));
+    let mut count = 0;
+    let mut each = |_: &str| {
+        count += 1;
+        Ok(count < 2)
+    };
+    read(&place.home, &Filter::default(), &mut each).unwrap();
+    assert_eq!(count, 2);
+}
+
+#[test]
+fn following_goes_on_over_rotation_and_misses_nothing() {
+    let place = Place::new();
+    let audit = Audit::open(&place.home, 700, 100, Redactor::new()).unwrap();
+    call(&audit, "0");
+    let mut seen = Vec::new();
+    let mut each = |line: &str| {
+        let record: Value = serde_json::from_str(line).unwrap();
+        seen.push(record["seq"].as_u64().unwrap());
+        // Each second line read writes two more, over many files.
+        if seen.len() % 2 == 0 {
+            call(&audit, "more");
+        }
+        Ok(seen.len() < 40)
+    };
+    follow(&place.home, &Filter::default(), &Cancel::never(), &mut each).unwrap();
+    assert_eq!(seen, (1..=40).collect::<Vec<u64>>());
+}
+
+#[test]
+fn following_ends_when_it_is_called_off() {
+    let place = Place::new();
+    let (canceller, cancel) = Cancel::pair();
+    canceller.cancel();
+    follow(&place.home, &Filter::default(), &cancel, &mut |_| Ok(true)).unwrap();
+}

@@ -1,0 +1,277 @@
+//! The command line's way to a running gateway: HTTP over its Unix socket.
+//! Requests go through ureq with a transport of our own; the upgraded
+//! connection of `beige exec` is written by hand, since it stops being HTTP.
+
+use std::fmt;
+use std::io::{BufReader, ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::Value;
+use ureq::Agent;
+use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
+use ureq::unversioned::transport::{
+    Buffers, ConnectionDetails, Connector, LazyBuffers, NextTimeout, Transport,
+};
+
+use crate::config::Home;
+use crate::error::{During, Error, Kind, Result};
+
+/// How long a gateway may be silent; a stream has an empty line a second.
+const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Largest answer that is read whole, in bytes.
+const MAX_ANSWER: u64 = 64 * 1024 * 1024;
+
+/// Largest head of an answer, in bytes.
+const MAX_HEAD: usize = 16 * 1024;
+
+/// A gateway's API, by its Unix socket.
+pub(super) struct Api {
+    socket: PathBuf,
+    agent: Agent,
+}
+
+/// An answer with its body still to be read.
+pub(super) struct Reply {
+    /// HTTP status.
+    pub(super) status: u16,
+    /// The body.
+    pub(super) body: Box<dyn Read>,
+}
+
+impl Api {
+    /// The API of the gateway of that home, running or not.
+    pub(super) fn new(home: &Home) -> Self {
+        let socket = home.api_socket();
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_per_read(Some(SILENCE_LIMIT))
+            .proxy(None)
+            .build();
+        let agent = Agent::with_parts(config, ToSocket { socket: socket.clone() }, NoNames);
+        Self { socket, agent }
+    }
+
+    /// Whether a gateway answers on the socket.
+    pub(super) fn is_there(&self) -> bool {
+        UnixStream::connect(&self.socket).is_ok()
+    }
+
+    /// GET, the answer as JSON.
+    pub(super) fn get(&self, path: &str) -> Result<Value> {
+        let what = format!("ask the gateway for {path}");
+        let response = self.agent.get(url(path)).call();
+        let mut response = response.during(Kind::Internal, what.clone())?;
+        let text = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string();
+        let text = text.during(Kind::Internal, what.clone())?;
+        let value: Value = serde_json::from_str(&text).during(Kind::Internal, what)?;
+        match value.get("error").and_then(Value::as_str) {
+            Some(error) if response.status().as_u16() >= 400 => {
+                Err(Error::new(kind_of(response.status().as_u16()), error))
+            }
+            _ => Ok(value),
+        }
+    }
+
+    /// POST; [`Kind::Busy`] when nobody listens on the socket.
+    pub(super) fn post(&self, path: &str, body: &Value) -> Result<Reply> {
+        let what = format!("ask the gateway for {path}");
+        if !self.is_there() {
+            return Err(Error::new(Kind::Busy, "no gateway is running"));
+        }
+        let bytes = serde_json::to_vec(body).during(Kind::Internal, what.clone())?;
+        let request = self.agent.post(url(path)).content_type("application/json");
+        let response = request.send(&bytes[..]).during(Kind::Internal, what)?;
+        let status = response.status().as_u16();
+        Ok(Reply { status, body: Box::new(response.into_body().into_reader()) })
+    }
+
+    /// Turns a connection into frames. [`Kind::Busy`] when nobody listens or
+    /// the gateway drains: nothing was begun then.
+    pub(super) fn upgrade(&self, path: &str, protocol: &str) -> Result<BufReader<UnixStream>> {
+        let stream = UnixStream::connect(&self.socket)
+            .during(Kind::Busy, format!("connect to {}", self.socket.display()))?;
+        let what = format!("ask the gateway for {path}");
+        stream.set_read_timeout(Some(SILENCE_LIMIT)).during(Kind::Internal, what.clone())?;
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
+             Upgrade: {protocol}\r\n\r\n"
+        );
+        (&stream).write_all(head.as_bytes()).during(Kind::Busy, what.clone())?;
+        let mut reader = BufReader::new(stream);
+        // A gateway that ends before it answers has begun nothing.
+        let (status, length) = read_head(&mut reader).map_err(|it| it.of_kind(Kind::Busy))?;
+        if status == 101 {
+            reader.get_ref().set_read_timeout(None).during(Kind::Internal, what)?;
+            return Ok(reader);
+        }
+        let mut body = Vec::new();
+        let read = reader.take(length.unwrap_or(MAX_ANSWER)).read_to_end(&mut body);
+        read.during(Kind::Internal, what)?;
+        Err(refusal(status, &body))
+    }
+}
+
+/// An answer that says no, as an error.
+pub(super) fn refusal(status: u16, body: &[u8]) -> Error {
+    let value: Option<Value> = serde_json::from_slice(body).ok();
+    let text = value.as_ref().and_then(|it| it.get("error")).and_then(Value::as_str);
+    let text = text.map_or_else(|| format!("the gateway answered {status}"), str::to_owned);
+    Error::new(kind_of(status), text)
+}
+
+fn kind_of(status: u16) -> Kind {
+    match status {
+        400 => Kind::Usage,
+        401 | 403 => Kind::Denied,
+        404 => Kind::Missing,
+        409 => Kind::Conflict,
+        413 => Kind::TooLarge,
+        503 => Kind::Busy,
+        _ => Kind::Internal,
+    }
+}
+
+/// Status and `Content-Length` of a head, read up to its empty line.
+fn read_head(from: &mut BufReader<UnixStream>) -> Result<(u16, Option<u64>)> {
+    let what = "read the gateway's answer";
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() >= MAX_HEAD {
+            return Err(Error::new(Kind::Internal, "the gateway's answer has an endless head"));
+        }
+        let mut byte = [0];
+        from.read_exact(&mut byte).during(Kind::Internal, what)?;
+        head.push(byte[0]);
+    }
+    let mut headers = [httparse::EMPTY_HEADER; 64];
+    let mut response = httparse::Response::new(&mut headers);
+    response.parse(&head).during(Kind::Internal, what)?;
+    let length = response.headers.iter().find(|it| it.name.eq_ignore_ascii_case("content-length"));
+    let length = length.and_then(|it| std::str::from_utf8(it.value).ok()?.trim().parse().ok());
+    Ok((response.code.unwrap_or(0), length))
+}
+
+fn url(path: &str) -> String {
+    format!("http://localhost{path}")
+}
+
+/// One part of a path, percent-encoded.
+pub(super) fn encoded(part: &str) -> String {
+    let mut encoded = String::new();
+    for byte in part.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            encoded.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    encoded
+}
+
+/// Connects to the one socket, whatever the URL says.
+#[derive(Debug)]
+struct ToSocket {
+    socket: PathBuf,
+}
+
+impl Connector for ToSocket {
+    type Out = SocketTransport;
+
+    fn connect(
+        &self,
+        details: &ConnectionDetails<'_>,
+        _chained: Option<()>,
+    ) -> Result<Option<SocketTransport>, ureq::Error> {
+        let stream = UnixStream::connect(&self.socket)?;
+        let config = details.config;
+        let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
+        Ok(Some(SocketTransport { stream, buffers }))
+    }
+}
+
+struct SocketTransport {
+    stream: UnixStream,
+    buffers: LazyBuffers,
+}
+
+impl fmt::Debug for SocketTransport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SocketTransport")
+    }
+}
+
+impl Transport for SocketTransport {
+    fn buffers(&mut self) -> &mut dyn Buffers {
+        &mut self.buffers
+    }
+
+    fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        self.stream.set_write_timeout(timeout.not_zero().map(|it| *it))?;
+        let output = &self.buffers.output()[..amount];
+        self.stream.write_all(output).map_err(|error| timed(error, &timeout))
+    }
+
+    fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        self.stream.set_read_timeout(timeout.not_zero().map(|it| *it))?;
+        let input = self.buffers.input_append_buf();
+        let amount = loop {
+            match self.stream.read(input) {
+                Ok(amount) => break amount,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(timed(error, &timeout)),
+            }
+        };
+        self.buffers.input_appended(amount);
+        Ok(amount > 0)
+    }
+
+    fn is_open(&mut self) -> bool {
+        false // One request a connection: the gateway closes after each.
+    }
+}
+
+fn timed(error: std::io::Error, timeout: &NextTimeout) -> ureq::Error {
+    match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => ureq::Error::Timeout(timeout.reason),
+        _ => error.into(),
+    }
+}
+
+/// A Unix socket has no name to look up; ureq wants one address all the same.
+#[derive(Debug)]
+struct NoNames;
+
+impl Resolver for NoNames {
+    fn resolve(
+        &self,
+        _uri: &ureq::http::Uri,
+        _config: &ureq::config::Config,
+        _timeout: NextTimeout,
+    ) -> Result<ResolvedSocketAddrs, ureq::Error> {
+        let mut addresses = self.empty();
+        addresses.push(([127, 0, 0, 1], 0).into());
+        Ok(addresses)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_path_is_encoded() {
+        assert_eq!(encoded("assistant"), "assistant");
+        assert_eq!(encoded("tui:a/b é"), "tui%3Aa%2Fb%20%C3%A9");
+    }
+
+    #[test]
+    fn a_refusal_keeps_the_gateways_words() {
+        let error = refusal(404, br#"{"error":"there is no agent `x`"}"#);
+        assert_eq!(error.kind(), Kind::Missing);
+        assert_eq!(error.to_string(), "there is no agent `x`");
+        assert_eq!(refusal(502, b"<html>").to_string(), "the gateway answered 502");
+    }
+}

@@ -1,0 +1,340 @@
+//! `beige exec`: one command in an agent's sandbox, made for scripts. Through
+//! the gateway if one runs, else in this process; the same rules either way.
+
+use std::ffi::OsString;
+use std::io::{self, BufReader, ErrorKind, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Sender, unbounded};
+use lexopt::Arg::{Long, Value as Positional};
+use serde_json::{Value, json};
+use tool_client::frame;
+
+use super::client::{self, Api};
+use super::{Command, Invocation, logger, print, stdin, tell, unknown};
+use crate::error::{During, Error, Kind, Result};
+use crate::gateway::Gateway;
+use crate::sandbox::pump::{Note, Pump};
+use crate::sandbox::{Exit, Feed, Output};
+use crate::tool::CommandCall;
+use crate::worker::{self, Cancel};
+
+/// Exit code when beige itself failed.
+const FAILED: u8 = 125;
+
+/// What `--json` keeps of each stream, in bytes.
+const JSON_LIMIT: usize = 8 * 1024 * 1024;
+
+/// `beige exec`.
+pub const COMMAND: Command = Command {
+    name: "exec",
+    summary: "Run a command in an agent's sandbox",
+    help: "\
+Usage: beige exec AGENT [OPTIONS] -- CMD [ARG…]
+
+Runs CMD in the sandbox of AGENT: arguments are passed exactly, standard input
+is streamed in, standard output and error are streamed out apart and live, and
+the exit code is CMD's. Works with and without a running gateway.
+
+Options:
+  --timeout SECONDS   kill CMD and all it started after so long (default: never)
+  --workdir DIR       start in DIR, relative to /workspace
+  --session KEY       show this session key to CMD and in the audit log
+  --json              one JSON document instead of the streams
+  --config FILE       use this configuration
+
+Exit codes: CMD's own (126 not executable, 127 not found, 128+n by signal n),
+124 the timeout expired, 125 beige failed, 2 wrong usage.
+",
+    flags: &["timeout", "workdir", "session", "json"],
+    run,
+};
+
+/// What was asked for.
+struct Request {
+    agent: String,
+    call: CommandCall,
+    session: Option<String>,
+    json: bool,
+}
+
+fn run(invocation: &mut Invocation) -> Result<u8> {
+    let request = parse(invocation)?;
+    match execute(invocation, &request) {
+        Ok(code) => Ok(code),
+        Err(error) if error.kind() == Kind::Cancelled => Err(error),
+        Err(error) => {
+            tell(&format!("beige exec: {error}"));
+            Ok(FAILED)
+        }
+    }
+}
+
+fn parse(invocation: &mut Invocation) -> Result<Request> {
+    let mut agent = None;
+    let mut request = Request {
+        agent: String::new(),
+        call: CommandCall {
+            argv: Vec::new(),
+            cwd: String::new(),
+            env: Default::default(),
+            timeout: None,
+        },
+        session: None,
+        json: false,
+    };
+    loop {
+        // Only our own `--` may end our options; what follows is CMD's.
+        if invocation.at_separator() {
+            request.call.argv = invocation.rest()?;
+            break;
+        }
+        match invocation.next()? {
+            Some(Long("timeout")) => request.call.timeout = Some(seconds(&invocation.value()?)?),
+            Some(Long("workdir")) => request.call.cwd = invocation.text()?,
+            Some(Long("session")) => request.session = Some(invocation.text()?),
+            Some(Long("json")) => request.json = true,
+            Some(Positional(name)) if agent.is_none() => agent = Some(name),
+            Some(Positional(_)) => {
+                let what = "write `--` before the command: beige exec AGENT -- CMD [ARG…]";
+                return Err(Error::new(Kind::Usage, what));
+            }
+            Some(other) => return Err(unknown(&COMMAND, &other)),
+            None => break,
+        }
+    }
+    let Some(agent) = agent else {
+        return Err(Error::new(Kind::Usage, "name the agent: beige exec AGENT -- CMD [ARG…]"));
+    };
+    request.agent = agent.into_string().map_err(|it| {
+        Error::new(Kind::Usage, format!("the agent's name {} is not UTF-8", it.display()))
+    })?;
+    if request.call.argv.is_empty() {
+        let what = "there is no command: beige exec AGENT -- CMD [ARG…]";
+        return Err(Error::new(Kind::Usage, what));
+    }
+    Ok(request)
+}
+
+fn seconds(text: &OsString) -> Result<Duration> {
+    let number = text.to_str().and_then(|it| it.parse::<f64>().ok());
+    let duration = number.and_then(|it| Duration::try_from_secs_f64(it).ok());
+    match duration.filter(|it| !it.is_zero()) {
+        Some(duration) => Ok(duration),
+        None => Err(Error::new(
+            Kind::Usage,
+            format!("--timeout takes a number of seconds above 0, not `{}`", text.display()),
+        )),
+    }
+}
+
+fn execute(invocation: &Invocation, request: &Request) -> Result<u8> {
+    let home = invocation.home()?;
+    let (canceller, cancel) = Cancel::pair();
+    let (feeding, feed) = stdin::start(canceller)?;
+    let mut sink = Sink::new(request.json);
+    let through = through_gateway(&Api::new(&home), request, &feed, &mut sink, &cancel);
+    let exit = match through {
+        Err(error) if error.kind() == Kind::Busy => {
+            alone(invocation, request, &feed, &mut sink, &cancel)?
+        }
+        other => other?,
+    };
+    drop(feed);
+    drop(feeding);
+    sink.finish(&exit)
+}
+
+/// The command by the gateway. [`Kind::Busy`] when none runs or it drains.
+fn through_gateway(
+    api: &Api,
+    request: &Request,
+    feed: &Feed,
+    sink: &mut Sink,
+    cancel: &Cancel,
+) -> Result<Exit> {
+    let path = format!("/api/agents/{}/exec/stream", client::encoded(&request.agent));
+    let mut from = api.upgrade(&path, "beige-exec/1")?;
+    let mut to = from.get_ref().try_clone().during(Kind::Internal, "duplicate a socket")?;
+    let body = serde_json::to_vec(&wire(request)).during(Kind::Internal, "encode the request")?;
+    frame::write_request(&mut to, &body).during(Kind::Busy, "hand over the command")?;
+    let (notes, heard) = unbounded();
+    thread::scope(|scope| {
+        let pump = Pump { feed, heard: &heard, timeout: None, cancel };
+        // A write that fails means that the gateway is gone; the reader says so.
+        let _pumping = worker::scoped(scope, "exec-in", move || drop(pump.run(&mut to)))?;
+        let exit = listen(&mut from, sink, &notes);
+        drop(notes);
+        // Frees the pump if it is blocked in a write.
+        let _ = from.get_ref().shutdown(std::net::Shutdown::Both);
+        exit
+    })
+}
+
+fn wire(request: &Request) -> Value {
+    let word = |it: &OsString| {
+        it.to_str().map_or_else(|| json!(it.as_bytes()), Value::from)
+    };
+    json!({
+        "argv": request.call.argv.iter().map(word).collect::<Vec<_>>(),
+        "cwd": request.call.cwd,
+        "timeoutSeconds": request.call.timeout.map(|it| it.as_secs_f64()),
+        "sessionKey": request.session,
+    })
+}
+
+fn listen(
+    from: &mut BufReader<UnixStream>,
+    sink: &mut Sink,
+    notes: &Sender<Note>,
+) -> Result<Exit> {
+    loop {
+        let frame = frame::read(from).during(Kind::Internal, "read from the gateway")?;
+        let Some(frame) = frame else {
+            let what = "the gateway ended before the command did; it is not repeated";
+            return Err(Error::new(Kind::Internal, what));
+        };
+        let taken = match frame.kind {
+            frame::STDOUT => sink.stdout(&frame.payload),
+            frame::STDERR => sink.stderr(&frame.payload),
+            frame::WINDOW => {
+                let more = frame.payload.try_into().map_or(0, u32::from_be_bytes);
+                // A pump that has ended needs no window.
+                let _ = notes.send(Note::Window(more));
+                Ok(())
+            }
+            frame::EXIT => return exit(&frame.payload),
+            _ => Ok(()),
+        };
+        if taken.is_err() {
+            let _ = notes.send(Note::TakerGone);
+        }
+    }
+}
+
+fn exit(payload: &[u8]) -> Result<Exit> {
+    let report: Value =
+        serde_json::from_slice(payload).during(Kind::Internal, "read the gateway's report")?;
+    if let Some(error) = report.get("error").and_then(Value::as_str) {
+        return Err(Error::new(Kind::Sandbox, error));
+    }
+    let code = report.get("exitCode").and_then(Value::as_i64).and_then(|it| i32::try_from(it).ok());
+    let flag = |name| report.get(name).and_then(Value::as_bool).unwrap_or(false);
+    let millis = report.get("durationMs").and_then(Value::as_u64).unwrap_or(0);
+    Ok(Exit {
+        code: code.unwrap_or(i32::from(FAILED)),
+        timed_out: flag("timedOut"),
+        cancelled: flag("cancelled"),
+        note: report.get("note").and_then(Value::as_str).map(str::to_owned),
+        saved: None,
+        duration: Duration::from_millis(millis),
+    })
+}
+
+/// The command in this process, without a gateway.
+fn alone(
+    invocation: &Invocation,
+    request: &Request,
+    feed: &Feed,
+    sink: &mut Sink,
+    cancel: &Cancel,
+) -> Result<Exit> {
+    let (config, redactor) = invocation.load_config()?;
+    logger::for_one_call(redactor.clone())?;
+    let gateway = Gateway::for_one_call(config, &request.agent, redactor)?;
+    gateway.handle().run_command(
+        &request.agent,
+        request.call.clone(),
+        request.session.as_deref(),
+        feed,
+        sink,
+        cancel,
+    )
+}
+
+/// Exit code when whoever read the output went away: what SIGPIPE gives.
+const READER_GONE: u8 = 141;
+
+/// Takes the streams: out as they come, or kept for one JSON document.
+struct Sink {
+    json: Option<Kept>,
+    reader_gone: bool,
+}
+
+#[derive(Default)]
+struct Kept {
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+    truncated: bool,
+}
+
+impl Sink {
+    fn new(json: bool) -> Self {
+        Self { json: json.then(Kept::default), reader_gone: false }
+    }
+
+    fn finish(self, exit: &Exit) -> Result<u8> {
+        let code = u8::try_from(exit.code & 0xff).unwrap_or(FAILED);
+        if self.reader_gone {
+            return Ok(READER_GONE);
+        }
+        if let Some(kept) = self.json {
+            let document = json!({
+                "exitCode": exit.code,
+                "timedOut": exit.timed_out,
+                "stdout": String::from_utf8_lossy(&kept.stdout),
+                "stderr": String::from_utf8_lossy(&kept.stderr),
+                "truncated": kept.truncated,
+                "durationMs": u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
+                "note": exit.note,
+            });
+            print(&format!("{document}\n"))?;
+        } else if let Some(note) = &exit.note {
+            tell(&format!("beige exec: {note}"));
+        } else if exit.timed_out {
+            tell("beige exec: the timeout expired; the whole process tree was killed");
+        }
+        Ok(code)
+    }
+}
+
+impl Output for Sink {
+    fn stdout(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.json {
+            Some(kept) => keep(&mut kept.stdout, &mut kept.truncated, bytes),
+            None => {
+                let written = write_through(&mut io::stdout().lock(), bytes);
+                self.reader_gone |= written.is_err();
+                written?;
+            }
+        }
+        Ok(())
+    }
+
+    fn stderr(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.json {
+            Some(kept) => keep(&mut kept.stderr, &mut kept.truncated, bytes),
+            // A closed standard error is no reason to end the command.
+            None => drop(write_through(&mut io::stderr().lock(), bytes)),
+        }
+        Ok(())
+    }
+}
+
+fn keep(kept: &mut Vec<u8>, truncated: &mut bool, bytes: &[u8]) {
+    let room = JSON_LIMIT.saturating_sub(kept.len()).min(bytes.len());
+    kept.extend_from_slice(&bytes[..room]);
+    *truncated |= room < bytes.len();
+}
+
+fn write_through(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
+    loop {
+        match to.write_all(bytes).and_then(|()| to.flush()) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            other => return other,
+        }
+    }
+}

@@ -1,0 +1,377 @@
+//! `beige gateway`: starts, stops and looks at the daemon.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command as Process, Stdio};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{after, bounded, select};
+use lexopt::Arg::{Long, Short, Value as Positional};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use super::client::Api;
+use super::{Command, Invocation, logger, print, setup, tell, tidy, unknown};
+use crate::channel::http::Http;
+use crate::config::Home;
+use crate::error::{During, Error, Kind, Result};
+use crate::gateway::daemon::{Holder, HomeLock, Role};
+use crate::gateway::{self, End, FrontEnds};
+use crate::worker::{Cancel, Worker};
+
+/// What the daemon writes once it answers.
+const READY: &str = "ready";
+
+/// How long a start may take: a prompt that holds the home is waited for.
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a stop may take: 30 s for what runs, then what is called off.
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// Pause between two looks at a process or a file of others.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// `beige gateway`.
+pub const COMMAND: Command = Command {
+    name: "gateway",
+    summary: "Start, stop and look at the daemon",
+    help: "\
+Usage: beige gateway start [--foreground]
+       beige gateway stop
+       beige gateway restart
+       beige gateway status [--json]
+       beige gateway logs [-f] [-n LINES]
+
+start     starts the daemon; returns when it answers or says why it does not.
+          The first start makes ~/.beige.
+            --foreground  stay, and log to standard error (systemd)
+stop      lets what runs end (30 s, then it is called off), then stops
+restart   stop, then start
+status    whether it runs; exit 0 if it does, 1 if not
+            --json        one JSON document
+logs      the newest lines of the gateway's log
+            -n LINES      so many (default 50)
+            -f            go on as they come
+
+Exit code 78: a restart cannot cure it (bad configuration, port taken, another
+gateway on this home).
+",
+    flags: &["foreground", "json"],
+    run,
+};
+
+#[derive(Default)]
+struct Options {
+    action: Option<String>,
+    foreground: bool,
+    /// Started by `start` without `--foreground`.
+    daemon: bool,
+    json: bool,
+    follow: bool,
+    lines: Option<usize>,
+}
+
+fn run(invocation: &mut Invocation) -> Result<u8> {
+    let options = parse(invocation)?;
+    match options.action.as_deref() {
+        Some("start") if options.foreground => serve(invocation, options.daemon),
+        Some("start") => start(invocation),
+        Some("stop") => stop(&invocation.home()?),
+        Some("restart") => {
+            stop(&invocation.home()?)?;
+            start(invocation)
+        }
+        Some("status") => status(&invocation.home()?, options.json),
+        Some("logs") => logs(invocation, &options),
+        Some(other) => Err(Error::new(
+            Kind::Usage,
+            format!("`{other}` is none of start, stop, restart, status, logs"),
+        )),
+        None => Err(Error::new(Kind::Usage, "say start, stop, restart, status or logs")),
+    }
+}
+
+fn parse(invocation: &mut Invocation) -> Result<Options> {
+    let mut options = Options::default();
+    while let Some(argument) = invocation.next()? {
+        match argument {
+            Long("foreground") => options.foreground = true,
+            Long("daemon") => options.daemon = true,
+            Long("json") => options.json = true,
+            Short('f') => options.follow = true,
+            Short('n') => options.lines = Some(number(&invocation.text()?)?),
+            Positional(action) if options.action.is_none() => {
+                options.action = Some(action.to_string_lossy().into_owned());
+            }
+            other => return Err(unknown(&COMMAND, &other)),
+        }
+    }
+    Ok(options)
+}
+
+fn number(text: &str) -> Result<usize> {
+    text.parse().map_err(|_| Error::new(Kind::Usage, format!("-n takes a number, not `{text}`")))
+}
+
+/// The gateway itself, in this process.
+fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
+    let home = invocation.home()?;
+    if daemon {
+        // Fails only for a process group leader, which a child never is.
+        let _ = rustix::process::setsid();
+    } else {
+        first_start(invocation, &home)?;
+    }
+    let (config, redactor) = invocation.load_config()?;
+    if daemon {
+        logger::to_file(&config.gateway, redactor.clone())?;
+    } else {
+        logger::to_stderr(config.gateway.log_level, redactor.clone())?;
+    }
+    let log_file = config.gateway.log_file.clone();
+    let front = FrontEnds {
+        start: &|handle, doors, config| {
+            Http::start(handle, doors.tcp, doors.unix, config).map(|it| Box::new(it) as Box<dyn Send>)
+        },
+        ready: &|| if daemon { detach(&log_file) } else { Ok(()) },
+        reload: &|| invocation.load_config(),
+    };
+    let end = gateway::serve(config, redactor, &front)
+        .map_err(|it| if is_for_good(&it) { it.of_kind(Kind::Config) } else { it })?;
+    Ok(match end {
+        End::Stopped => 0,
+        End::Signal(number) => u8::try_from(128 + number).unwrap_or(1),
+    })
+}
+
+/// Whether starting again would end the same way.
+fn is_for_good(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Config | Kind::Conflict)
+}
+
+/// Says that the gateway answers and lets go of the terminal it came from.
+fn detach(log_file: &Path) -> Result<()> {
+    let what = "leave the terminal";
+    print(&format!("{READY}\n"))?;
+    let null = File::options().read(true).write(true).open("/dev/null").during(Kind::Internal, what)?;
+    let log = File::options().append(true).open(log_file).ok();
+    rustix::stdio::dup2_stdout(&null).during(Kind::Internal, what)?;
+    // A panic's words belong into the log.
+    rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&null)).during(Kind::Internal, what)
+}
+
+/// The first start makes the home.
+fn first_start(invocation: &Invocation, home: &Home) -> Result<()> {
+    if invocation.config_file()? == home.config_file() && !home.config_file().exists() {
+        setup::create(home)?;
+        tell(&format!("made {} with a first configuration", tidy(home.root())));
+    }
+    Ok(())
+}
+
+/// Starts a daemon and waits for its word.
+fn start(invocation: &Invocation) -> Result<u8> {
+    let home = invocation.home()?;
+    first_start(invocation, &home)?;
+    // A configuration that is wrong is told here, with all of its findings.
+    invocation.load_config()?;
+    let mut daemon = spawn_daemon(invocation)?;
+    let stdout = daemon.stdout.take().ok_or_else(|| Error::new(Kind::Internal, "no pipe"))?;
+    let (said, heard) = bounded(1);
+    let reader = Worker::spawn("daemon-word", move || {
+        let mut line = String::new();
+        // At most one short line; an error is silence.
+        let _ = BufReader::new(stdout).take(64).read_line(&mut line);
+        let _ = said.send(line);
+    })?;
+    let word = select! {
+        recv(heard) -> line => line.unwrap_or_default(),
+        recv(after(START_LIMIT)) -> _ => {
+            let _ = daemon.kill();
+            let what = format!("the gateway did not answer within {} s", START_LIMIT.as_secs());
+            return Err(Error::new(Kind::Timeout, what));
+        }
+    };
+    drop(reader);
+    if word.trim_end() == READY {
+        print(&format!("the gateway runs (pid {})\n", daemon.id()))?;
+        return Ok(0);
+    }
+    failed_start(daemon)
+}
+
+fn spawn_daemon(invocation: &Invocation) -> Result<Child> {
+    let mut command = Process::new(super::this_program()?);
+    command.arg("--config").arg(invocation.config_file()?);
+    command.args(["gateway", "start", "--foreground", "--daemon"]);
+    command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env("BEIGE_HOME", invocation.home()?.root());
+    command.spawn().during(Kind::Internal, "start the gateway")
+}
+
+/// Passes on what the daemon said before it ended, and its exit code.
+fn failed_start(mut daemon: Child) -> Result<u8> {
+    let mut words = String::new();
+    if let Some(stderr) = daemon.stderr.take() {
+        // It has closed its pipes: it is ending.
+        let _ = stderr.take(64 * 1024).read_to_string(&mut words);
+    }
+    let status = daemon.wait().during(Kind::Internal, "wait for the gateway")?;
+    tell(words.trim_end());
+    Ok(status.code().and_then(|it| u8::try_from(it).ok()).filter(|it| *it != 0).unwrap_or(1))
+}
+
+/// Asks the daemon to stop and waits until it has let go of the home.
+fn stop(home: &Home) -> Result<u8> {
+    let Some(holder) = running(home)? else {
+        print("no gateway is running\n")?;
+        return Ok(0);
+    };
+    let Some(pid) = holder.pid.and_then(|it| Pid::from_raw(i32::try_from(it).ok()?)) else {
+        return Err(Error::new(Kind::Conflict, "a gateway is just starting; try again"));
+    };
+    kill_process(pid, Signal::TERM)
+        .during(Kind::Internal, format!("send SIGTERM to the gateway (pid {})", pid.as_raw_nonzero()))?;
+    let started = Instant::now();
+    let mut told = false;
+    while running(home)?.is_some_and(|it| it.pid == holder.pid) {
+        if started.elapsed() > STOP_LIMIT {
+            let what = format!("the gateway (pid {}) still runs after 60 s", pid.as_raw_nonzero());
+            return Err(Error::new(Kind::Timeout, what));
+        }
+        if !told && started.elapsed() > Duration::from_secs(1) {
+            tell("waiting for calls that run (at most 30 s) …");
+            told = true;
+        }
+        select! { recv(after(PAUSE)) -> _ => {} }
+    }
+    print("the gateway has stopped\n")?;
+    Ok(0)
+}
+
+/// The gateway that holds the home, if any.
+fn running(home: &Home) -> Result<Option<Holder>> {
+    Ok(HomeLock::holder(home)?.filter(|it| it.role == Role::Gateway))
+}
+
+fn status(home: &Home, json: bool) -> Result<u8> {
+    let holder = running(home)?;
+    let health = holder.as_ref().map(|_| Api::new(home).get("/api/health"));
+    let health = health.and_then(Result::ok);
+    let answers = health.is_some();
+    let pid = holder.as_ref().and_then(|it| it.pid);
+    if json {
+        let document = json!({
+            "running": holder.is_some(), "answers": answers, "pid": pid,
+            "home": home.root(), "health": health,
+        });
+        print(&format!("{document}\n"))?;
+    } else {
+        print(&told(pid, holder.is_some(), health.as_ref()))?;
+    }
+    Ok(u8::from(!answers))
+}
+
+fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
+    let pid = pid.map_or_else(|| "not known yet".to_owned(), |it| it.to_string());
+    match health {
+        Some(health) => {
+            let number = |name| health.get(name).and_then(Value::as_u64).unwrap_or(0);
+            let mut text = format!(
+                "the gateway runs (pid {pid}), up {} s, {} agents, {} sandboxes\n",
+                number("uptimeSeconds"),
+                number("agents"),
+                number("sandboxes")
+            );
+            let degraded = health.get("degraded").and_then(Value::as_array);
+            for it in degraded.into_iter().flatten().filter_map(Value::as_str) {
+                text.push_str(&format!("degraded: {it}\n"));
+            }
+            text
+        }
+        None if runs => format!("the gateway (pid {pid}) does not answer\n"),
+        None => "no gateway is running\n".to_owned(),
+    }
+}
+
+fn logs(invocation: &Invocation, options: &Options) -> Result<u8> {
+    let path = invocation.load_config()?.0.gateway.log_file;
+    let what = format!("read {}", path.display());
+    let mut file = File::open(&path).during(Kind::Missing, what.clone())?;
+    let start = tail_start(&mut file, options.lines.unwrap_or(50)).during(Kind::Internal, what.clone())?;
+    file.seek(SeekFrom::Start(start)).during(Kind::Internal, what)?;
+    copy(&mut file)?;
+    if options.follow {
+        follow(&path, file)?;
+    }
+    Ok(0)
+}
+
+/// Where the newest `lines` lines begin, looking at no more than the last
+/// mebibyte.
+fn tail_start(file: &mut File, lines: usize) -> std::io::Result<u64> {
+    const WINDOW: u64 = 1024 * 1024;
+    let length = file.metadata()?.len();
+    let from = length.saturating_sub(WINDOW);
+    file.seek(SeekFrom::Start(from))?;
+    let mut bytes = Vec::new();
+    file.take(WINDOW).read_to_end(&mut bytes)?;
+    let newlines = bytes.iter().enumerate().rev().filter(|it| *it.1 == b'\n').map(|it| it.0);
+    // The last newline ends the last line; the one before `lines` of them ends
+    // the line before the first that is shown.
+    let start = newlines.skip(lines).map(|it| it as u64 + 1).next().unwrap_or(0);
+    Ok(from + start)
+}
+
+fn copy(file: &mut File) -> Result<()> {
+    let mut buffer = [0; 16 * 1024];
+    loop {
+        match file.read(&mut buffer).during(Kind::Internal, "read the log")? {
+            0 => return Ok(()),
+            count => print(&String::from_utf8_lossy(&buffer[..count]))?,
+        }
+    }
+}
+
+/// Goes on as lines come, over rotation, until the reader goes away.
+fn follow(path: &Path, mut file: File) -> Result<()> {
+    let never = Cancel::never();
+    loop {
+        copy(&mut file)?;
+        select! {
+            recv(never.gone()) -> _ => return Ok(()),
+            recv(after(Duration::from_millis(200))) -> _ => {}
+        }
+        let same = match (file.metadata(), path.metadata()) {
+            (Ok(open), Ok(named)) => open.ino() == named.ino() && open.dev() == named.dev(),
+            _ => true,
+        };
+        if !same {
+            copy(&mut file)?;
+            file = File::open(path).during(Kind::Internal, format!("read {}", path.display()))?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_lines_are_found() {
+        let path = std::env::temp_dir().join(format!("beige-tail-{}", std::process::id()));
+        std::fs::write(&path, "one\ntwo\nthree\n").expect("written");
+        #[track_caller]
+        fn check(path: &Path, lines: usize, want: u64) {
+            let mut file = File::open(path).expect("open");
+            assert_eq!(tail_start(&mut file, lines).expect("read"), want);
+        }
+        check(&path, 1, 8);
+        check(&path, 2, 4);
+        check(&path, 9, 0);
+        check(&path, 0, 14);
+        std::fs::remove_file(&path).expect("removed");
+    }
+}

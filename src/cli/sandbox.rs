@@ -1,0 +1,296 @@
+//! `beige sandbox`: images and the containers of this home. It changes no
+//! container that a call is using: it takes the agent's lock first.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::after;
+use lexopt::{Arg, ValueExt};
+use serde_json::json;
+
+use super::{Command, Invocation, print, tell, usage};
+use crate::config::Home;
+use crate::config::home::create_private;
+use crate::error::{During, Error, Kind, Result};
+use crate::sandbox::{docker, image};
+
+/// The command.
+pub const COMMAND: Command = Command {
+    name: "sandbox",
+    summary: "build the image; list and remove sandboxes",
+    help: HELP,
+    flags: &["offline", "root-tar", "image", "json", "help"],
+    run,
+};
+
+const HELP: &str = "\
+usage: beige sandbox build [--offline | --root-tar FILE] [--image NAME]
+       beige sandbox list [--json]
+       beige sandbox rm [AGENT]
+
+build   makes the image that containers start from: from the Dockerfile that
+        beige carries
+  --offline         without a registry: from this host's own programs
+  --root-tar FILE   from a tar of a root file system, plain or compressed
+  --image NAME      its name (default beige-sandbox:latest)
+list    the containers of this home
+  --json            as one JSON array
+rm      removes an agent's sandbox, or all of this home; workspaces stay, and
+        the next call makes it anew
+";
+
+/// How long a running call may hold an agent's sandbox before `rm` gives up.
+const LOCK_WITHIN: Duration = Duration::from_secs(5);
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    Build { source: Source, image: String },
+    List { json: bool },
+    Remove { agent: Option<String> },
+    Help,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Source {
+    Dockerfile,
+    Host,
+    RootTar(PathBuf),
+}
+
+fn run(invocation: &mut Invocation) -> Result<u8> {
+    match parse(&mut invocation.parser)? {
+        Request::Help => print(HELP)?,
+        Request::Build { source, image } => build(&source, &image)?,
+        Request::List { json } => list(json)?,
+        Request::Remove { agent } => remove(agent)?,
+    }
+    Ok(0)
+}
+
+fn parse(parser: &mut lexopt::Parser) -> Result<Request> {
+    match parser.next().map_err(usage)? {
+        Some(Arg::Value(it)) if it == "build" => parse_build(parser),
+        Some(Arg::Value(it)) if it == "list" => parse_list(parser),
+        Some(Arg::Value(it)) if it == "rm" => parse_remove(parser),
+        Some(Arg::Long("help") | Arg::Short('h')) => Ok(Request::Help),
+        Some(it) => Err(usage(it.unexpected())),
+        None => Err(Error::new(Kind::Usage, "say `build`, `list` or `rm`")),
+    }
+}
+
+fn parse_build(parser: &mut lexopt::Parser) -> Result<Request> {
+    let (mut source, mut image) = (Source::Dockerfile, image::DEFAULT.to_owned());
+    while let Some(it) = parser.next().map_err(usage)? {
+        match it {
+            Arg::Long("offline" | "root-tar") if source != Source::Dockerfile => {
+                let text = "take one of `--offline` and `--root-tar`, once";
+                return Err(Error::new(Kind::Usage, text));
+            }
+            Arg::Long("offline") => source = Source::Host,
+            Arg::Long("root-tar") => {
+                source = Source::RootTar(parser.value().map_err(usage)?.into())
+            }
+            Arg::Long("image") => {
+                image = parser.value().and_then(|it| it.string()).map_err(usage)?;
+            }
+            Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help),
+            it => return Err(usage(it.unexpected())),
+        }
+    }
+    if image.is_empty() || image.starts_with('-') {
+        return Err(Error::new(Kind::Usage, format!("`{image}` cannot be the name of an image")));
+    }
+    Ok(Request::Build { source, image })
+}
+
+fn parse_list(parser: &mut lexopt::Parser) -> Result<Request> {
+    let mut json = false;
+    while let Some(it) = parser.next().map_err(usage)? {
+        match it {
+            Arg::Long("json") => json = true,
+            Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help),
+            it => return Err(usage(it.unexpected())),
+        }
+    }
+    Ok(Request::List { json })
+}
+
+fn parse_remove(parser: &mut lexopt::Parser) -> Result<Request> {
+    let mut agent = None;
+    while let Some(it) = parser.next().map_err(usage)? {
+        match it {
+            Arg::Value(name) if agent.is_none() => agent = Some(name.string().map_err(usage)?),
+            Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help),
+            it => return Err(usage(it.unexpected())),
+        }
+    }
+    Ok(Request::Remove { agent })
+}
+
+fn build(source: &Source, name: &str) -> Result<()> {
+    docker::available()?;
+    let begun = Instant::now();
+    let form = match source {
+        Source::Dockerfile => image::build(name, &tell).map(|()| image::Form::Dockerfile),
+        Source::Host => image::build_offline(name, &tell).map(|()| image::Form::Offline),
+        Source::RootTar(file) => image::import_root_tar(name, file).map(|()| image::Form::RootTar),
+    };
+    let form = form.map_err(with_a_way_out(source))?;
+    let seconds = begun.elapsed().as_secs_f32();
+    print(&format!("built {name} {form} in {seconds:.1} s\n"))
+}
+
+fn with_a_way_out(source: &Source) -> impl Fn(Error) -> Error {
+    let online = *source == Source::Dockerfile;
+    move |error| match online {
+        true => error.within("without a registry, try `beige sandbox build --offline`"),
+        false => error,
+    }
+}
+
+fn list(json: bool) -> Result<()> {
+    docker::available()?;
+    let listed = docker::list(&docker::instance(Home::from_env()?.root()))?;
+    if json {
+        let rows = listed.iter().map(|it| {
+            json!({ "agent": it.agent, "runtime": "docker", "container": it.name, "id": it.id,
+                "image": it.image, "state": it.state, "status": it.status })
+        });
+        return print(&format!("{}\n", serde_json::Value::Array(rows.collect())));
+    }
+    for it in listed {
+        print(&format!("{}\t{}\t{}\t{}\n", it.agent, it.status, it.image, it.name))?;
+    }
+    Ok(())
+}
+
+fn remove(agent: Option<String>) -> Result<()> {
+    let home = Home::from_env()?;
+    let instance = docker::instance(home.root());
+    // A home that only ever used bubblewrap has no need of Docker.
+    let containers = docker::available().and_then(|()| docker::list(&instance));
+    let containers = containers.unwrap_or_else(|error| {
+        tell(&format!("its containers, if there are any, stay: {error}"));
+        Vec::new()
+    });
+    let mut agents: BTreeSet<String> = containers.into_iter().map(|it| it.agent).collect();
+    agents.extend(known_agents(&home)?);
+    if let Some(agent) = agent {
+        if !agents.contains(&agent) {
+            return Err(Error::new(Kind::Missing, format!("`{agent}` has no sandbox here")));
+        }
+        agents.retain(|it| *it == agent);
+    }
+    for agent in agents {
+        remove_one(&home, &instance, &agent)?;
+        print(&format!("removed the sandbox of {agent}\n"))?;
+    }
+    Ok(())
+}
+
+fn remove_one(home: &Home, instance: &str, agent: &str) -> Result<()> {
+    let _lock = lock(home, agent)?;
+    let state = home.sandbox_state(agent);
+    match fs::remove_file(&state) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            return Err(error).during(Kind::Internal, format!("remove {}", state.display()));
+        }
+        _ => {}
+    }
+    match docker::available() {
+        Ok(()) => docker::remove_agent(instance, agent).map(drop),
+        Err(_) => Ok(()),
+    }
+}
+
+/// Agents of which a state file tells.
+fn known_agents(home: &Home) -> Result<Vec<String>> {
+    let folder = home.data().join("sandboxes");
+    let listing = match fs::read_dir(&folder) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        listing => listing.during(Kind::Internal, format!("list {}", folder.display()))?,
+    };
+    let names = listing.flatten().filter_map(|it| it.file_name().into_string().ok());
+    Ok(names.filter_map(|it| Some(it.strip_suffix(".json")?.to_owned())).collect())
+}
+
+/// The agent's lock, exclusively: no call is running in its sandbox.
+fn lock(home: &Home, agent: &str) -> Result<File> {
+    let path = home.sandbox_lock(agent);
+    let doing = format!("lock the sandbox of {agent}");
+    create_private(&home.data().join("sandboxes"))?;
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path);
+    let file = file.during(Kind::Internal, doing.clone())?;
+    let deadline = Instant::now() + LOCK_WITHIN;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(error).during(Kind::Internal, doing),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                let text = format!("{doing}: a call is running in it; try again when it has ended");
+                return Err(Error::new(Kind::Busy, text));
+            }
+            // No event tells of a lock that another process lets go.
+            Err(TryLockError::WouldBlock) => drop(after(Duration::from_millis(20)).recv()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(line: &str) -> Result<Request> {
+        parse(&mut lexopt::Parser::from_args(line.split_whitespace()))
+    }
+
+    #[track_caller]
+    fn check(line: &str, want: Request) {
+        assert_eq!(parsed(line).map_err(|it| it.to_string()), Ok(want));
+    }
+
+    #[track_caller]
+    fn refused(line: &str) {
+        assert_eq!(parsed(line).map_err(|it| it.kind()), Err(Kind::Usage));
+    }
+
+    fn building(source: Source, image: &str) -> Request {
+        Request::Build { source, image: image.into() }
+    }
+
+    #[test]
+    fn each_form_of_an_image_has_its_flag() {
+        check("build", building(Source::Dockerfile, image::DEFAULT));
+        check("build --offline --image box:1", building(Source::Host, "box:1"));
+        check("build --root-tar=a.tar", building(Source::RootTar("a.tar".into()), image::DEFAULT));
+    }
+
+    #[test]
+    fn sandboxes_are_listed_and_removed() {
+        check("list --json", Request::List { json: true });
+        check("rm", Request::Remove { agent: None });
+        check("rm ada", Request::Remove { agent: Some("ada".into()) });
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        refused("");
+        refused("bild");
+        refused("build --offline --root-tar a.tar");
+        refused("build --image -x");
+        refused("list extra");
+        refused("rm ada bob");
+    }
+
+    #[test]
+    fn help_is_never_in_the_way() {
+        check("--help", Request::Help);
+        check("build --offline -h", Request::Help);
+    }
+}

@@ -1,0 +1,114 @@
+//! The process's own standard input and signals: as a [`Feed`] for a command,
+//! or as a cancel. Every thread ends with its owner, also while nothing comes.
+
+use std::io::{self, Read};
+use std::os::unix::net::UnixStream;
+
+use crossbeam_channel::{Sender, bounded};
+use rustix::event::{PollFd, PollFlags, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle, Signals};
+
+use crate::error::{During, Kind, Result};
+use crate::sandbox::Feed;
+use crate::worker::{Canceller, Worker};
+
+/// Bytes of one piece.
+const PIECE: usize = 32 * 1024;
+
+/// Threads that feed; dropping it ends them.
+pub(super) struct Feeding {
+    _wake: UnixStream,
+    signals: Handle,
+    _stdin_thread: Worker,
+    _signal_thread: Worker,
+}
+
+/// Starts to read standard input and to pass SIGINT and SIGTERM on. A second
+/// signal calls the command off by `canceller`.
+pub(super) fn start(canceller: Canceller) -> Result<(Feeding, Feed)> {
+    let (pieces, stdin) = bounded(1);
+    let (numbers, signals) = bounded(8);
+    let (awake, wake) = UnixStream::pair().during(Kind::Internal, "make a pair of sockets")?;
+    let stdin_thread = Worker::spawn("stdin", move || {
+        // An input that cannot be read is an input that has ended.
+        let _ = read_all(&awake, &pieces);
+    })?;
+    let mut caught = Signals::new([SIGINT, SIGTERM]).during(Kind::Internal, "take over signals")?;
+    let handle = caught.handle();
+    let signal_thread = Worker::spawn("signal", move || {
+        for (count, number) in caught.forever().enumerate() {
+            let passed = u8::try_from(number).is_ok_and(|it| numbers.try_send(it).is_ok());
+            if count > 0 || !passed {
+                canceller.cancel();
+            }
+        }
+    })?;
+    let feeding = Feeding {
+        _wake: wake,
+        signals: handle,
+        _stdin_thread: stdin_thread,
+        _signal_thread: signal_thread,
+    };
+    Ok((feeding, Feed { stdin, signals }))
+}
+
+/// A thread that calls something off on SIGINT or SIGTERM; dropping it ends it.
+pub(super) struct SignalWatch {
+    handle: Handle,
+    _thread: Worker,
+}
+
+/// Calls off by `canceller` on the first SIGINT or SIGTERM.
+pub(super) fn cancel_on_signal(canceller: Canceller) -> Result<SignalWatch> {
+    let mut caught = Signals::new([SIGINT, SIGTERM]).during(Kind::Internal, "take over signals")?;
+    let handle = caught.handle();
+    let thread = Worker::spawn("signal", move || {
+        for _ in caught.forever() {
+            canceller.cancel();
+        }
+    })?;
+    Ok(SignalWatch { handle, _thread: thread })
+}
+
+impl Drop for SignalWatch {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}
+
+impl Drop for Feeding {
+    fn drop(&mut self) {
+        self.signals.close();
+    }
+}
+
+fn read_all(awake: &UnixStream, pieces: &Sender<Vec<u8>>) -> io::Result<()> {
+    let mut stdin = io::stdin().lock();
+    let mut buffer = vec![0; PIECE];
+    loop {
+        if !is_readable(awake)? {
+            return Ok(());
+        }
+        match stdin.read(&mut buffer)? {
+            0 => return Ok(()),
+            count if pieces.send(buffer[..count].to_vec()).is_err() => return Ok(()),
+            _ => {}
+        }
+    }
+}
+
+/// Waits until standard input has something; `false` once the owner is gone.
+fn is_readable(awake: &UnixStream) -> io::Result<bool> {
+    let stdin = io::stdin();
+    loop {
+        let mut fds =
+            [PollFd::new(&stdin, PollFlags::IN), PollFd::new(awake, PollFlags::IN)];
+        match poll(&mut fds, None) {
+            Ok(_) if !fds[1].revents().is_empty() => return Ok(false),
+            Ok(_) if !fds[0].revents().is_empty() => return Ok(true),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! The process side of a gateway: the lock of its home, signals as events,
+//! and the word to systemd. A stale file is never taken for a running
+//! gateway: only the file lock counts, and the kernel drops that.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Sender, after, select};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::{Handle as SignalsHandle, Signals};
+
+use super::hub::Event;
+use crate::config::Home;
+use crate::error::{During, Error, Kind, Result};
+use crate::worker::{Cancel, Worker};
+
+/// Pause between two tries to get a lock of another process.
+const PAUSE: Duration = Duration::from_millis(50);
+
+/// Who holds a home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// A gateway, for its life.
+    Gateway,
+    /// `beige prompt` without a gateway, for one turn.
+    Prompt,
+}
+
+/// The lock of a home, held for the life of the value.
+#[derive(Debug)]
+pub struct HomeLock {
+    _file: File,
+}
+
+/// The process that holds a home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// What it is.
+    pub role: Role,
+    /// Its process id, if it had written it yet.
+    pub pid: Option<u32>,
+}
+
+impl HomeLock {
+    /// Takes the home for `role`. While a prompt holds it, waits up to
+    /// `limit`; a prompt waits for anyone. [`Kind::Conflict`] names the holder.
+    pub fn take(home: &Home, role: Role, limit: Duration, cancel: &Cancel) -> Result<Self> {
+        let path = home.pid_file();
+        let what = format!("lock {}", path.display());
+        let mut file = open(home)?;
+        let deadline = Instant::now() + limit;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::WouldBlock) => {}
+                Err(TryLockError::Error(error)) => return Err(error).during(Kind::Internal, what),
+            }
+            let holder = read_holder(&mut file);
+            let hopeless = holder.role == Role::Gateway && role == Role::Gateway;
+            if hopeless || Instant::now() >= deadline {
+                return Err(held(home, holder));
+            }
+            select! {
+                recv(cancel.gone()) -> _ => return Err(Error::new(Kind::Cancelled, "called off")),
+                recv(after(PAUSE)) -> _ => {}
+            }
+        }
+        write_holder(&mut file, role).during(Kind::Internal, what)?;
+        Ok(Self { _file: file })
+    }
+
+    /// Who holds the home now; `None` when nobody does.
+    pub fn holder(home: &Home) -> Result<Option<Holder>> {
+        if !home.pid_file().exists() {
+            return Ok(None);
+        }
+        let mut file = open(home)?;
+        match file.try_lock_shared() {
+            Ok(()) => Ok(None),
+            Err(TryLockError::WouldBlock) => Ok(Some(read_holder(&mut file))),
+            Err(TryLockError::Error(error)) => {
+                Err(error).during(Kind::Internal, format!("lock {}", home.pid_file().display()))
+            }
+        }
+    }
+}
+
+fn open(home: &Home) -> Result<File> {
+    let path = home.pid_file();
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .read(true)
+        .write(true)
+        .mode(0o600)
+        .open(&path)
+        .during(Kind::Internal, format!("open {}", path.display()))
+}
+
+fn write_holder(file: &mut File, role: Role) -> std::io::Result<()> {
+    let name = match role {
+        Role::Gateway => "gateway",
+        Role::Prompt => "prompt",
+    };
+    file.set_len(0)?;
+    file.seek(SeekFrom::Start(0))?;
+    writeln!(file, "{} {name}", std::process::id())
+}
+
+/// A holder that has not written yet counts as a gateway that starts.
+fn read_holder(file: &mut File) -> Holder {
+    let mut text = String::new();
+    let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.take(64).read_to_string(&mut text));
+    if read.is_err() {
+        text.clear();
+    }
+    let mut words = text.split_whitespace();
+    let pid = words.next().and_then(|it| it.parse().ok());
+    let role = if words.next() == Some("prompt") { Role::Prompt } else { Role::Gateway };
+    Holder { role, pid }
+}
+
+fn held(home: &Home, holder: Holder) -> Error {
+    let who = match holder.role {
+        Role::Gateway => "another gateway",
+        Role::Prompt => "a prompt without a gateway",
+    };
+    let pid = holder.pid.map_or_else(|| "not known yet".to_owned(), |it| it.to_string());
+    Error::new(
+        Kind::Conflict,
+        format!(
+            "{who} (pid {pid}) uses the home {}; stop it with `beige gateway stop`, or set \
+             BEIGE_HOME to another folder",
+            home.root().display()
+        ),
+    )
+}
+
+/// Signals of the process, as events of the hub.
+pub(super) struct SignalThread {
+    handle: SignalsHandle,
+    _thread: Worker,
+}
+
+impl SignalThread {
+    /// SIGTERM and SIGINT stop, SIGHUP reloads.
+    pub(super) fn start(events: Sender<Event>) -> Result<Self> {
+        let mut signals =
+            Signals::new([SIGTERM, SIGINT, SIGHUP]).during(Kind::Internal, "take over signals")?;
+        let handle = signals.handle();
+        let thread = Worker::spawn("signal", move || {
+            for signal in signals.forever() {
+                let event = if signal == SIGHUP { Event::Reload } else { Event::Stop { signal } };
+                if events.send(event).is_err() {
+                    return;
+                }
+            }
+        })?;
+        Ok(Self { handle, _thread: thread })
+    }
+}
+
+impl Drop for SignalThread {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
+}
+
+/// Tells systemd how things stand (`READY=1`, `STOPPING=1`), if it asked to
+/// be told by `$NOTIFY_SOCKET`.
+pub fn notify_systemd(state: &str) {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let path = path.to_string_lossy();
+    let address = match path.strip_prefix('@') {
+        Some(name) => SocketAddr::from_abstract_name(name.as_bytes()),
+        None => SocketAddr::from_pathname(&*path),
+    };
+    let sent = address.and_then(|address| {
+        let socket = UnixDatagram::unbound()?;
+        socket.send_to_addr(state.as_bytes(), &address)
+    });
+    if let Err(error) = sent {
+        log::warn!("tell systemd {state}: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn home(name: &str) -> Home {
+        let root = std::env::temp_dir().join(format!("beige-daemon-{name}-{}", std::process::id()));
+        let home = Home::new(root);
+        home.create().expect("a home");
+        home
+    }
+
+    #[test]
+    fn a_second_gateway_is_told_who_holds_the_home() {
+        let home = home("second");
+        let never = Cancel::never();
+        let first = HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).expect("free");
+        let holder = HomeLock::holder(&home).expect("readable");
+        assert_eq!(holder, Some(Holder { role: Role::Gateway, pid: Some(std::process::id()) }));
+        let second = HomeLock::take(&home, Role::Gateway, Duration::from_secs(30), &never);
+        let error = second.expect_err("held");
+        assert_eq!(error.kind(), Kind::Conflict);
+        assert!(error.to_string().contains(&std::process::id().to_string()));
+        drop(first);
+        assert_eq!(HomeLock::holder(&home).expect("readable"), None);
+        assert!(HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).is_ok());
+        std::fs::remove_dir_all(home.root()).expect("removed");
+    }
+
+    #[test]
+    fn a_stale_file_is_nobody() {
+        let home = home("stale");
+        std::fs::write(home.pid_file(), "1 gateway\n").expect("written");
+        assert_eq!(HomeLock::holder(&home).expect("readable"), None);
+        std::fs::remove_dir_all(home.root()).expect("removed");
+    }
+}

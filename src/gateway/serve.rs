@@ -1,0 +1,182 @@
+//! The life of a gateway process: lock the home, bind, build, serve, drain,
+//! end. What a front end needs is bound before the first sandbox is made, so
+//! that a port in use harms nothing.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::daemon::{HomeLock, Role, SignalThread, notify_systemd};
+use super::hub::{Ended, Event, Hub};
+use super::socket::AgentSocket;
+use super::{Engine, Handle, Only, runtime};
+use crate::config::Config;
+use crate::error::{During, Kind, Result};
+use crate::secret::Redactor;
+use crate::worker::{self, Cancel, Worker};
+
+/// How long a start waits for a prompt that holds the home.
+const HOME_LIMIT: Duration = Duration::from_secs(30);
+
+/// Name of an agent's socket in its folder.
+const SOCKET: &str = "gateway.sock";
+
+/// How a gateway ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// By SIGTERM: as it should.
+    Stopped,
+    /// By another signal.
+    Signal(i32),
+}
+
+/// Where front ends listen.
+pub struct Doors {
+    /// `gateway.host:gateway.port`.
+    pub tcp: TcpListener,
+    /// `api.sock`.
+    pub unix: UnixListener,
+}
+
+/// What the program above puts in front of the engine. What [`FrontEnds::start`]
+/// gives is dropped to end it.
+pub struct FrontEnds<'a> {
+    /// Starts the front ends.
+    pub start: &'a dyn Fn(Handle, Doors, &Config) -> Result<Box<dyn Send>>,
+    /// Called once the gateway answers.
+    pub ready: &'a dyn Fn() -> Result<()>,
+    /// Reads the configuration again.
+    pub reload: &'a dyn Fn() -> Result<(Config, Redactor)>,
+}
+
+/// Runs a gateway until it is told to stop.
+pub fn serve(config: Config, redactor: Redactor, front: &FrontEnds<'_>) -> Result<End> {
+    config.home.create()?;
+    let _lock = HomeLock::take(&config.home, Role::Gateway, HOME_LIMIT, &Cancel::never())?;
+    let (events, inbox) = unbounded();
+    let _signals = SignalThread::start(events.clone())?;
+    let (mut config, mut redactor) = (config, redactor);
+    let mut said = false;
+    loop {
+        let ready = || {
+            notify_systemd("READY=1");
+            if said { Ok(()) } else { (front.ready)() }
+        };
+        let round = Round { front, ready: &ready, events: &events, inbox: &inbox };
+        let ended = round.run(config.clone(), redactor.clone())?;
+        said = true;
+        match ended {
+            Ended::Stop(signal_hook::consts::SIGTERM | 0) => return Ok(End::Stopped),
+            Ended::Stop(signal) => return Ok(End::Signal(signal)),
+            Ended::Reload => match (front.reload)() {
+                Ok(fresh) => (config, redactor) = fresh,
+                Err(error) => log::error!("the old configuration stays: {error}"),
+            },
+        }
+    }
+}
+
+/// From one configuration to the next.
+struct Round<'a> {
+    front: &'a FrontEnds<'a>,
+    ready: &'a dyn Fn() -> Result<()>,
+    events: &'a Sender<Event>,
+    inbox: &'a Receiver<Event>,
+}
+
+impl Round<'_> {
+    fn run(&self, config: Config, redactor: Redactor) -> Result<Ended> {
+        let doors = bind(&config)?;
+        let api_socket = config.home.api_socket();
+        let hub_sender = Some(self.events.clone());
+        let engine = Engine::build(config, &Only::All, redactor, None, hub_sender)?;
+        if let Ok(address) = doors.tcp.local_addr() {
+            // Set once, right here.
+            let _ = engine.address.set(address);
+        }
+        let sockets = listen_for_agents(&engine)?;
+        let handle = Handle { engine: Arc::clone(&engine) };
+        let front = (self.front.start)(handle, doors, &engine.config)?;
+        let waking = wake_sandboxes(&engine)?;
+        (self.ready)()?;
+        log::info!("the gateway answers; {} agents", engine.config.agents.len());
+        let ended = Hub::new(Arc::clone(&engine), self.inbox.clone(), self.events.clone()).run();
+        notify_systemd(if ended == Ended::Reload { "RELOADING=1" } else { "STOPPING=1" });
+        drop(front);
+        drop(sockets);
+        drop(waking);
+        stop_sandboxes(&engine);
+        let _ = fs::remove_file(api_socket);
+        engine.audit.flush()?;
+        log::info!("the gateway has stopped");
+        Ok(ended)
+    }
+}
+
+/// Binds the port and `api.sock`; an old `api.sock` is nobody's, since the
+/// home is locked.
+fn bind(config: &Config) -> Result<Doors> {
+    let address = (config.gateway.host.as_str(), config.gateway.port);
+    let tcp = TcpListener::bind(address).during(
+        Kind::Config,
+        format!(
+            "listen on {}:{} (set gateway.port to a free port, or end what uses this one)",
+            config.gateway.host, config.gateway.port
+        ),
+    )?;
+    let path = config.home.api_socket();
+    super::socket::check_path_length(&path)?;
+    let what = format!("listen on {}", path.display());
+    let _ = fs::remove_file(&path);
+    let unix = UnixListener::bind(&path).during(Kind::Internal, what.clone())?;
+    // The home is 0700: nobody else gets near it before this.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).during(Kind::Internal, what)?;
+    Ok(Doors { tcp, unix })
+}
+
+fn listen_for_agents(engine: &Engine) -> Result<Vec<AgentSocket>> {
+    engine.config.agents.keys().map(|it| engine.listen(it, SOCKET)).collect()
+}
+
+/// Takes over and starts, on a thread, what sandboxes there are, and removes
+/// those whose agent is gone. Those that were never used are made by their
+/// first call.
+fn wake_sandboxes(engine: &Arc<Engine>) -> Result<Worker> {
+    let engine = Arc::clone(engine);
+    Worker::spawn("sandbox-wake", move || {
+        if let Err(error) = runtime::reap(&engine.config) {
+            log::warn!("look for sandboxes without an agent: {error}");
+        }
+        for (name, equipment) in engine.toolbox.equipment() {
+            if engine.running.is_draining() {
+                return;
+            }
+            let known = engine.config.home.sandbox_state(name).exists();
+            if known && let Err(error) = equipment.sandbox.up() {
+                log::warn!("start the sandbox of `{name}`: {error}");
+            }
+        }
+    })
+}
+
+/// Stops them side by side; one in which a one-shot has a call is left alone.
+fn stop_sandboxes(engine: &Engine) {
+    thread::scope(|scope| {
+        for (name, equipment) in engine.toolbox.equipment() {
+            let stop = move || match equipment.sandbox.stop() {
+                Ok(true) => {}
+                Ok(false) => log::info!("the sandbox of `{name}` is in use and stays"),
+                Err(error) => log::warn!("stop the sandbox of `{name}`: {error}"),
+            };
+            if let Err(error) = worker::scoped(scope, "sandbox-stop", stop) {
+                log::warn!("{error}");
+            }
+        }
+    });
+}

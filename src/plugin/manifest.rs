@@ -1,0 +1,440 @@
+//! `plugin.json` as typed values. What a plugin may be called, what its tools
+//! may be called and what they may start is decided here, once, at load. What
+//! this version does not build (servers, TypeScript, channels, hooks, skills)
+//! is refused; keys that nobody knows are warnings.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::plugin::fields::{Fields, Findings, kind_of};
+use crate::plugin::settings::Schema;
+
+/// Largest `plugin.json`, in bytes.
+pub const MAX_BYTES: u64 = 1024 * 1024;
+
+/// The tools that every agent has.
+pub const CORE_TOOLS: [&str; 4] = ["read", "write", "patch", "exec"];
+
+/// Names that would shadow what a sandbox itself needs.
+const RESERVED: [&str; 6] = ["read", "write", "patch", "exec", "tool-client", "sh"];
+
+const DEFAULT_TIMEOUT_SECONDS: u64 = 300;
+const MAX_TIMEOUT_SECONDS: u64 = 86_400;
+
+/// A sound `plugin.json`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// The plugin's name.
+    pub name: String,
+    /// Its folder, links resolved.
+    pub folder: PathBuf,
+    /// Its tools.
+    pub tools: Vec<ToolEntry>,
+    /// Files that its package must not hold, as globs.
+    pub private: Vec<String>,
+    /// What its configuration must look like.
+    pub schema: Option<Schema>,
+    /// Configuration under that of the entry.
+    pub default_config: Value,
+    /// Oddities that stop nothing.
+    pub warnings: Vec<String>,
+}
+
+/// One entry of `tools`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ToolEntry {
+    /// The plugin's name, or `plugin.part`.
+    pub name: String,
+    /// What it does, for the agent.
+    pub description: String,
+    /// How it is called, a line each.
+    pub commands: Vec<String>,
+    /// What a call starts.
+    pub program: Program,
+    /// Arguments before those of the call.
+    pub args: Vec<String>,
+    /// Arguments beginning with `-` that a call may give; `None`: all.
+    pub flags: Option<Vec<String>>,
+    /// After which a call is killed.
+    pub timeout: Duration,
+    /// Further environment.
+    pub env: BTreeMap<String, String>,
+}
+
+/// What a call of a tool starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// A file inside the plugin's folder, links resolved.
+    Inside(PathBuf),
+    /// A name that is looked up in PATH at each call.
+    OnPath(String),
+}
+
+/// Reads and checks the `plugin.json` of a folder; the error is all that is
+/// wrong with it, a line each.
+pub fn read(folder: &Path) -> Result<Manifest, Vec<String>> {
+    let value = read_json(folder).map_err(|it| vec![it])?;
+    let folder = folder.canonicalize().map_err(|it| vec![format!("{}: {it}", folder.display())])?;
+    let mut findings = Findings::default();
+    let manifest = parse(folder, &value, &mut findings);
+    match manifest {
+        Some(manifest) if findings.errors.is_empty() => {
+            Ok(Manifest { warnings: in_file(findings.warnings), ..manifest })
+        }
+        _ => Err(in_file(findings.errors)),
+    }
+}
+
+/// Whether it is `[a-z0-9][a-z0-9_-]{0,39}`.
+pub fn is_name(name: &str) -> bool {
+    let plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit();
+    name.len() <= 40
+        && name.starts_with(plain)
+        && name.chars().all(|it| plain(it) || it == '_' || it == '-')
+}
+
+/// Adds a line to `wrong` for each variable that a process cannot be given or
+/// that is beige's to set.
+pub fn check_env(at: &str, env: &BTreeMap<String, String>, wrong: &mut Vec<String>) {
+    for (name, value) in env {
+        if name.is_empty() || name.contains(['=', '\0']) {
+            wrong.push(format!("{at}: {name:?} is not a name of a variable"));
+        } else if name.starts_with("BEIGE_") {
+            wrong.push(format!("{at}.{name}: names that begin with BEIGE_ are beige's own"));
+        } else if value.contains('\0') {
+            wrong.push(format!("{at}.{name}: a value cannot hold a NUL byte"));
+        }
+    }
+}
+
+fn in_file(findings: Vec<String>) -> Vec<String> {
+    findings.into_iter().map(|it| format!("plugin.json: {it}")).collect()
+}
+
+fn read_json(folder: &Path) -> Result<Value, String> {
+    let file = folder.join("plugin.json");
+    let failed = |it: std::io::Error| format!("read {}: {it}", file.display());
+    let metadata = fs::metadata(&file).map_err(failed)?;
+    // Opening a FIFO would wait for a writer that may never come.
+    if !metadata.is_file() {
+        return Err(format!("{} is not a file", file.display()));
+    }
+    let mut bytes = Vec::new();
+    File::open(&file)
+        .and_then(|it| it.take(MAX_BYTES + 1).read_to_end(&mut bytes))
+        .map_err(failed)?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(format!("{} is larger than {MAX_BYTES} bytes", file.display()));
+    }
+    serde_json::from_slice(&bytes).map_err(|it| format!("{}: {it}", file.display()))
+}
+
+fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Manifest> {
+    let fields = Fields::of("", value, findings)?;
+    fields.warn_of_unknown(
+        &[
+            "name",
+            "description",
+            "commands",
+            "provides",
+            "tools",
+            "private",
+            "configSchema",
+            "defaultConfig",
+            // Refused below, by name.
+            "command",
+            "builtin",
+            "entry",
+            // Said by many who write packages; they mean nothing here.
+            "version",
+            "$schema",
+        ],
+        findings,
+    );
+    let name = plugin_name(&fields, findings);
+    refuse_other_forms(&folder, &fields, findings);
+    let shared = Shared {
+        plugin: name.clone().unwrap_or_default(),
+        description: fields.text("description", findings),
+        commands: fields.texts("commands", findings).unwrap_or_default(),
+        folder: folder.clone(),
+    };
+    let tools = tools(&shared, &fields, findings);
+    check_provides(&fields, &tools, findings);
+    Some(Manifest {
+        name: name?,
+        folder,
+        tools,
+        private: private(&fields, findings),
+        schema: schema(&fields, findings),
+        default_config: default_config(&fields, findings),
+        warnings: Vec::new(),
+    })
+}
+
+fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
+    if fields.get("name").is_none() {
+        findings.errors.push("name: is required".into());
+    }
+    let name = fields.text("name", findings)?;
+    if !is_name(&name) {
+        findings.errors.push(format!("name: {name:?} is not [a-z0-9][a-z0-9_-]{{0,39}}"));
+    } else if RESERVED.contains(&name.as_str()) {
+        findings.errors.push(format!("name: `{name}` is reserved"));
+    }
+    Some(name)
+}
+
+/// A plugin that is not of the `run` form would be loaded and do nothing.
+fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
+    let mut other = false;
+    for key in ["command", "builtin", "entry"] {
+        if fields.get(key).is_some() {
+            findings
+                .errors
+                .push(format!("{key}: not supported by this version; only `tools` with `run` is"));
+            other = true;
+        }
+    }
+    if fields.get("tools").is_some() || other {
+        return;
+    }
+    let why = if folder.join("index.ts").exists() {
+        "index.ts: a plugin in TypeScript is not supported by this version"
+    } else {
+        "tools: is required"
+    };
+    findings.errors.push(why.into());
+}
+
+/// What a tool takes from its plugin where it says nothing itself.
+struct Shared {
+    plugin: String,
+    description: Option<String>,
+    commands: Vec<String>,
+    folder: PathBuf,
+}
+
+fn tools(shared: &Shared, fields: &Fields<'_>, findings: &mut Findings) -> Vec<ToolEntry> {
+    let Some(list) = fields.list("tools", findings) else { return Vec::new() };
+    if list.is_empty() {
+        findings.errors.push("tools: must name at least one tool".into());
+    }
+    let mut tools: Vec<ToolEntry> = Vec::new();
+    for (index, value) in list.iter().enumerate() {
+        let at = format!("tools[{index}]");
+        let Some(tool) =
+            Fields::of(&at, value, findings).and_then(|it| tool(shared, &it, findings))
+        else {
+            continue;
+        };
+        if tools.iter().any(|it| it.name == tool.name) {
+            findings.errors.push(format!("{at}.name: `{}` is there twice", tool.name));
+        }
+        tools.push(tool);
+    }
+    tools
+}
+
+fn tool(shared: &Shared, fields: &Fields<'_>, findings: &mut Findings) -> Option<ToolEntry> {
+    fields.warn_of_unknown(
+        &["name", "description", "commands", "run", "flags", "timeoutSeconds", "env"],
+        findings,
+    );
+    let name = tool_name(shared, fields, findings);
+    let flags = flags(fields, findings);
+    let timeout = timeout(fields, findings);
+    let env = env(fields, findings);
+    let run = run(shared, fields, flags.is_some(), findings);
+    let own_commands = fields.texts("commands", findings);
+    let description = fields.text("description", findings);
+    let name = name?;
+    let shared_commands = if name == shared.plugin { &shared.commands[..] } else { &[] };
+    let (program, args) = run?;
+    Some(ToolEntry {
+        description: description.or_else(|| shared.description.clone()).unwrap_or_default(),
+        commands: own_commands.unwrap_or_else(|| shared_commands.to_vec()),
+        name,
+        program,
+        args,
+        flags,
+        timeout,
+        env,
+    })
+}
+
+fn tool_name(shared: &Shared, fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
+    if fields.get("name").is_none() {
+        findings.errors.push(format!("{}: is required", fields.path("name")));
+    }
+    let name = fields.text("name", findings)?;
+    let plugin = &shared.plugin;
+    let part = name.strip_prefix(plugin.as_str()).and_then(|it| it.strip_prefix('.'));
+    if name != *plugin && !part.is_some_and(is_name) {
+        let at = fields.path("name");
+        findings.errors.push(format!("{at}: {name:?} must be `{plugin}` or `{plugin}.PART`"));
+    }
+    Some(name)
+}
+
+fn run(
+    shared: &Shared,
+    fields: &Fields<'_>,
+    has_flags: bool,
+    findings: &mut Findings,
+) -> Option<(Program, Vec<String>)> {
+    let at = fields.path("run");
+    if fields.get("run").is_none() {
+        findings.errors.push(format!("{at}: is required"));
+    }
+    let argv = fields.texts("run", findings)?;
+    if argv.iter().any(|it| it.contains('\0')) {
+        findings.errors.push(format!("{at}: an argument cannot hold a NUL byte"));
+        return None;
+    }
+    let Some((program, args)) = argv.split_first().filter(|(program, _)| !program.is_empty())
+    else {
+        findings.errors.push(format!("{at}: must begin with a program"));
+        return None;
+    };
+    match find_program(&shared.folder, program, has_flags) {
+        Ok(program) => Some((program, args.to_vec())),
+        Err(why) => {
+            findings.errors.push(format!("{at}: {why}"));
+            None
+        }
+    }
+}
+
+fn find_program(folder: &Path, program: &str, has_flags: bool) -> Result<Program, String> {
+    if program.contains('/') {
+        return program_inside(folder, program).map(Program::Inside);
+    }
+    if has_flags {
+        return Ok(Program::OnPath(program.to_owned()));
+    }
+    let hint = if folder.join(program).is_file() {
+        format!(" (for the file in the plugin's folder write `./{program}`)")
+    } else {
+        String::new()
+    };
+    Err(format!(
+        "`{program}` is a name from PATH, so `flags` must list the arguments beginning with `-` \
+         that an agent may give ([]: none){hint}"
+    ))
+}
+
+fn program_inside(folder: &Path, program: &str) -> Result<PathBuf, String> {
+    if program.starts_with('/') {
+        return Err(format!(
+            "`{program}` must be a path inside the plugin's folder, such as `./tool`"
+        ));
+    }
+    let path = folder.join(program).canonicalize().map_err(|it| format!("`{program}`: {it}"))?;
+    if !path.starts_with(folder) {
+        return Err(format!("`{program}` leads out of the plugin's folder"));
+    }
+    let metadata = fs::metadata(&path).map_err(|it| format!("`{program}`: {it}"))?;
+    if !metadata.is_file() {
+        return Err(format!("`{program}` is not a file"));
+    }
+    if metadata.permissions().mode() & 0o111 == 0 {
+        return Err(format!("`{program}` is not executable; `chmod +x` makes it so"));
+    }
+    Ok(path)
+}
+
+fn flags(fields: &Fields<'_>, findings: &mut Findings) -> Option<Vec<String>> {
+    let flags = fields.texts("flags", findings)?;
+    for flag in flags.iter().filter(|it| !it.starts_with('-') || it.contains('=')) {
+        let at = fields.path("flags");
+        findings.errors.push(format!("{at}: {flag:?} must begin with `-` and have no `=`"));
+    }
+    Some(flags)
+}
+
+fn timeout(fields: &Fields<'_>, findings: &mut Findings) -> Duration {
+    let seconds = fields.whole("timeoutSeconds", findings).unwrap_or(DEFAULT_TIMEOUT_SECONDS);
+    if !(1..=MAX_TIMEOUT_SECONDS).contains(&seconds) {
+        let at = fields.path("timeoutSeconds");
+        findings.errors.push(format!("{at}: must be from 1 to {MAX_TIMEOUT_SECONDS}"));
+    }
+    Duration::from_secs(seconds)
+}
+
+fn env(fields: &Fields<'_>, findings: &mut Findings) -> BTreeMap<String, String> {
+    let env = fields.text_map("env", findings).unwrap_or_default();
+    check_env(&fields.path("env"), &env, &mut findings.errors);
+    env
+}
+
+/// What `provides` promises must be what `tools` gives.
+fn check_provides(fields: &Fields<'_>, tools: &[ToolEntry], findings: &mut Findings) {
+    let Some(value) = fields.get("provides") else { return };
+    let Some(provides) = Fields::of("provides", value, findings) else { return };
+    provides.warn_of_unknown(&["tools", "channel", "hooks", "skills"], findings);
+    for key in ["channel", "hooks", "skills"] {
+        if provides.get(key).is_some_and(|it| !is_nothing(it)) {
+            findings.errors.push(format!("provides.{key}: not supported by this version"));
+        }
+    }
+    let Some(promised) = provides.texts("tools", findings) else { return };
+    for name in promised.iter().filter(|it| !tools.iter().any(|tool| tool.name == **it)) {
+        findings.errors.push(format!("provides.tools: `{name}` is not among `tools`"));
+    }
+    for tool in tools.iter().filter(|it| !promised.contains(&it.name)) {
+        findings.errors.push(format!("provides.tools: `{}` of `tools` is missing", tool.name));
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Bool(it) => !it,
+        Value::Array(it) => it.is_empty(),
+        Value::Object(it) => it.is_empty(),
+        _ => false,
+    }
+}
+
+fn private(fields: &Fields<'_>, findings: &mut Findings) -> Vec<String> {
+    let private = fields.texts("private", findings).unwrap_or_default();
+    for glob in &private {
+        let leads_out = glob.split('/').any(|it| it == "..");
+        if glob.trim_matches(['/', '.']).is_empty() || leads_out || glob.starts_with('!') {
+            findings.errors.push(format!("private: {glob:?} names no file of the plugin"));
+        }
+    }
+    private
+}
+
+fn schema(fields: &Fields<'_>, findings: &mut Findings) -> Option<Schema> {
+    match Schema::parse("configSchema", fields.get("configSchema")?) {
+        Ok(schema) => Some(schema),
+        Err(wrong) => {
+            findings.errors.extend(wrong);
+            None
+        }
+    }
+}
+
+fn default_config(fields: &Fields<'_>, findings: &mut Findings) -> Value {
+    let empty = Value::Object(serde_json::Map::new());
+    match fields.get("defaultConfig") {
+        None => empty,
+        Some(value) if value.is_object() => value.clone(),
+        Some(other) => {
+            let is = kind_of(other);
+            findings.errors.push(format!("defaultConfig: must be an object, is {is}"));
+            empty
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

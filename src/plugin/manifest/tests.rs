@@ -1,0 +1,257 @@
+//! Tests of what a `plugin.json` may say.
+
+use std::os::unix::fs::symlink;
+
+use serde_json::json;
+
+use super::*;
+use crate::plugin::tests::Scratch;
+
+fn read_text(text: &str) -> (Scratch, Result<Manifest, Vec<String>>) {
+    let scratch = Scratch::new();
+    scratch.write("p/plugin.json", text);
+    scratch.write("p/plain", "");
+    scratch.write_program("p/tool", "#!/bin/sh\n");
+    scratch.write_program("outside", "#!/bin/sh\n");
+    assert!(symlink("../outside", scratch.path().join("p/link")).is_ok());
+    let manifest = read(&scratch.path().join("p"));
+    (scratch, manifest)
+}
+
+/// The findings, without the file's name before them.
+fn findings(text: &str) -> Vec<String> {
+    let (scratch, manifest) = read_text(text);
+    let folder = format!("{}/", scratch.path().join("p").display());
+    let wrong = manifest.err().unwrap_or_default();
+    wrong.iter().map(|it| it.trim_start_matches("plugin.json: ").replace(&folder, "")).collect()
+}
+
+/// A sound manifest with some keys replaced.
+#[track_caller]
+fn check(changes: Value, want: &[&str]) {
+    let mut manifest = json!({"name": "p", "tools": [{"name": "p", "run": ["./tool"]}]});
+    for (key, value) in changes.as_object().into_iter().flatten() {
+        manifest[key] = value.clone();
+    }
+    assert_eq!(findings(&manifest.to_string()), want, "{manifest}");
+}
+
+/// A sound tool with some keys replaced.
+#[track_caller]
+fn check_tool(changes: Value, want: &[&str]) {
+    let mut tool = json!({"name": "p", "run": ["./tool"]});
+    for (key, value) in changes.as_object().into_iter().flatten() {
+        tool[key] = value.clone();
+    }
+    let want: Vec<String> = want.iter().map(|it| format!("tools[0].{it}")).collect();
+    check(json!({"tools": [tool]}), &want.iter().map(String::as_str).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_small_manifest_is_read_with_its_defaults() {
+    let (scratch, manifest) =
+        read_text(r#"{"name":"p","description":"D","tools":[{"name":"p","run":["./tool","x"]}]}"#);
+    let folder = scratch.path().join("p").canonicalize().unwrap_or_default();
+    let tool = ToolEntry {
+        name: "p".into(),
+        description: "D".into(),
+        commands: Vec::new(),
+        program: Program::Inside(folder.join("tool")),
+        args: vec!["x".into()],
+        flags: None,
+        timeout: Duration::from_secs(300),
+        env: BTreeMap::new(),
+    };
+    let want = Manifest {
+        name: "p".into(),
+        folder,
+        tools: vec![tool],
+        private: Vec::new(),
+        schema: None,
+        default_config: json!({}),
+        warnings: Vec::new(),
+    };
+    assert_eq!(manifest, Ok(want));
+}
+
+#[test]
+fn what_is_no_manifest_is_refused_without_a_hang() {
+    assert_eq!(findings(""), ["plugin.json: EOF while parsing a value at line 1 column 0"]);
+    assert_eq!(findings("[]"), ["the file: must be an object, is an array"]);
+    let deep = findings(&"[".repeat(200_000));
+    assert_eq!(deep, ["plugin.json: recursion limit exceeded at line 1 column 128"]);
+    let large = findings(&" ".repeat(MAX_BYTES as usize + 1));
+    assert_eq!(large, ["plugin.json is larger than 1048576 bytes"]);
+    let scratch = Scratch::new();
+    scratch.write("plugin.json/x", "");
+    let folder = read(scratch.path()).err().unwrap_or_default().concat();
+    assert!(folder.ends_with("plugin.json is not a file"), "{folder}");
+}
+
+#[test]
+fn names_follow_the_rule() {
+    for (name, sound) in [
+        ("git", true),
+        ("0", true),
+        ("a-b_c", true),
+        (&"a".repeat(40), true),
+        ("", false),
+        ("-a", false),
+        ("_a", false),
+        ("A", false),
+        ("a.b", false),
+        ("a/b", false),
+        ("é", false),
+        (&"a".repeat(41), false),
+        ("a\n", false),
+    ] {
+        assert_eq!(is_name(name), sound, "{name:?}");
+    }
+    check(
+        json!({"name": null}),
+        &["name: is required", "tools[0].name: \"p\" must be `` or `.PART`"],
+    );
+}
+
+#[test]
+fn reserved_names_are_refused() {
+    for name in ["read", "write", "patch", "exec", "tool-client", "sh"] {
+        let tools = json!([{"name": name, "run": ["./tool"]}]);
+        check(json!({"name": name, "tools": tools}), &[&format!("name: `{name}` is reserved")]);
+    }
+}
+
+#[test]
+fn a_tool_is_named_as_its_plugin_or_a_part_of_it() {
+    check_tool(json!({"name": "p.part"}), &[]);
+    for name in ["q", "p.", "p.A", "p.a.b", "pp", "p-a"] {
+        check_tool(json!({"name": name}), &[&format!("name: {name:?} must be `p` or `p.PART`")]);
+    }
+    let twice = json!([{"name": "p", "run": ["./tool"]}, {"name": "p", "run": ["./tool"]}]);
+    check(json!({"tools": twice}), &["tools[1].name: `p` is there twice"]);
+    check(json!({"tools": []}), &["tools: must name at least one tool"]);
+}
+
+#[test]
+fn a_program_stays_inside_the_folder() {
+    check_tool(json!({"run": ["./tool"]}), &[]);
+    check_tool(
+        json!({"run": ["../outside"]}),
+        &["run: `../outside` leads out of the plugin's folder"],
+    );
+    check_tool(json!({"run": ["./link"]}), &["run: `./link` leads out of the plugin's folder"]);
+    check_tool(
+        json!({"run": ["/bin/sh"]}),
+        &["run: `/bin/sh` must be a path inside the plugin's folder, such as `./tool`"],
+    );
+    check_tool(
+        json!({"run": ["./none"]}),
+        &["run: `./none`: No such file or directory (os error 2)"],
+    );
+    check_tool(
+        json!({"run": ["./plain"]}),
+        &["run: `./plain` is not executable; `chmod +x` makes it so"],
+    );
+    check_tool(json!({"run": ["./"]}), &["run: `./` is not a file"]);
+}
+
+#[test]
+fn run_is_an_argv() {
+    check_tool(json!({"run": []}), &["run: must begin with a program"]);
+    check_tool(json!({"run": [""]}), &["run: must begin with a program"]);
+    check_tool(json!({"run": "./tool"}), &["run: must be an array of strings, is a string"]);
+    check_tool(json!({"run": ["./tool", "\0"]}), &["run: an argument cannot hold a NUL byte"]);
+    check_tool(json!({"run": null}), &["run: is required"]);
+}
+
+#[test]
+fn a_name_from_the_path_needs_its_flags() {
+    let needed = "is a name from PATH, so `flags` must list the arguments beginning with `-` that \
+                  an agent may give ([]: none)";
+    check_tool(json!({"run": ["git"]}), &[&format!("run: `git` {needed}")]);
+    check_tool(
+        json!({"run": ["tool"]}),
+        &[&format!("run: `tool` {needed} (for the file in the plugin's folder write `./tool`)")],
+    );
+    check_tool(json!({"run": ["git"], "flags": ["-s", "--"]}), &[]);
+    check_tool(
+        json!({"run": ["git"], "flags": ["s", "--a=b"]}),
+        &[
+            "flags: \"s\" must begin with `-` and have no `=`",
+            "flags: \"--a=b\" must begin with `-` and have no `=`",
+        ],
+    );
+}
+
+#[test]
+fn time_limits_and_variables_have_their_bounds() {
+    check_tool(json!({"timeoutSeconds": 1}), &[]);
+    check_tool(json!({"timeoutSeconds": 0}), &["timeoutSeconds: must be from 1 to 86400"]);
+    check_tool(
+        json!({"timeoutSeconds": 0.5}),
+        &["timeoutSeconds: must be a whole number, is a number"],
+    );
+    check_tool(
+        json!({"env": {"A": "1", "BEIGE_X": "", "B=C": "", "D": "\0"}}),
+        &[
+            "env: \"B=C\" is not a name of a variable",
+            "env.BEIGE_X: names that begin with BEIGE_ are beige's own",
+            "env.D: a value cannot hold a NUL byte",
+        ],
+    );
+}
+
+#[test]
+fn forms_that_are_not_built_are_refused() {
+    check(
+        json!({"command": ["./s"]}),
+        &["command: not supported by this version; only `tools` with `run` is"],
+    );
+    check(
+        json!({"builtin": "git"}),
+        &["builtin: not supported by this version; only `tools` with `run` is"],
+    );
+    check(
+        json!({"entry": "index.ts"}),
+        &["entry: not supported by this version; only `tools` with `run` is"],
+    );
+    check(json!({"tools": null}), &["tools: is required"]);
+    check(
+        json!({"provides": {"tools": ["p"], "channel": true, "hooks": ["prePrompt"], "skills": []}}),
+        &[
+            "provides.channel: not supported by this version",
+            "provides.hooks: not supported by this version",
+        ],
+    );
+    check(json!({"provides": {"tools": ["p"], "channel": false, "hooks": [], "skills": []}}), &[]);
+}
+
+#[test]
+fn provides_and_tools_must_agree() {
+    check(
+        json!({"provides": {"tools": ["p.a"]}}),
+        &[
+            "provides.tools: `p.a` is not among `tools`",
+            "provides.tools: `p` of `tools` is missing",
+        ],
+    );
+}
+
+#[test]
+fn private_globs_name_files_of_the_plugin() {
+    check(json!({"private": ["state/**", "*.secret", ".hidden"]}), &[]);
+    check(
+        json!({"private": ["../x", "!a", ""]}),
+        &[
+            "private: \"../x\" names no file of the plugin",
+            "private: \"!a\" names no file of the plugin",
+            "private: \"\" names no file of the plugin",
+        ],
+    );
+}
+
+#[test]
+fn schema_and_defaults_are_checked() {
+    check(json!({"configSchema": {"type": "map"}}), &["configSchema.type: `map` is not a type"]);
+    check(json!({"defaultConfig": []}), &["defaultConfig: must be an object, is an array"]);
+}

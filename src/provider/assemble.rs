@@ -1,0 +1,288 @@
+//! Puts the deltas of one answer together. Pure. Arguments of tool calls are
+//! judged here, once for all dialects: what is no JSON object is stored as
+//! `{}` and named as broken, so that the model can be told.
+
+use serde_json::{Map, Value};
+
+use super::{CallPiece, Delta, Failure, Fault};
+use crate::clock::Time;
+use crate::config::ModelRef;
+use crate::message::{Assistant, Block, StopReason, Text, Thinking, ToolCall, Usage};
+
+/// A whole answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// As it is stored.
+    pub message: Assistant,
+    /// Its calls whose arguments did not read.
+    pub broken: Vec<BrokenCall>,
+}
+
+/// A tool call whose arguments did not read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BrokenCall {
+    /// The call's id.
+    pub id: String,
+    /// What is wrong, for the model.
+    pub why: String,
+}
+
+/// An answer on its way.
+pub(super) struct Assembly {
+    message: Assistant,
+    parts: Vec<Part>,
+    stop: Option<StopReason>,
+}
+
+enum Part {
+    Done(Block),
+    Call { slot: u64, call: ToolCall, arguments: String },
+}
+
+impl Assembly {
+    pub(super) fn new(api: &str, model: &ModelRef, now: Time) -> Self {
+        let message = Assistant {
+            api: api.to_owned(),
+            provider: model.provider.clone(),
+            model: model.model.clone(),
+            timestamp: now.unix_millis(),
+            ..Assistant::default()
+        };
+        Self { message, parts: Vec::new(), stop: None }
+    }
+
+    pub(super) fn take(&mut self, delta: Delta) {
+        match delta {
+            Delta::Text(more) => self.take_text(more),
+            Delta::Thinking(more) => self.take_thinking(more),
+            Delta::Signature(signature) => self.take_signature(&signature),
+            Delta::Redacted(opaque) => self.parts.push(Part::Done(Block::Thinking(Thinking {
+                thinking_signature: Some(opaque),
+                redacted: Some(true),
+                ..Thinking::default()
+            }))),
+            Delta::ToolCall(piece) => self.take_call(piece),
+            Delta::Usage(usage) => self.message.usage = with_total(usage),
+            Delta::Stop(reason) => self.stop = Some(reason),
+            Delta::Mark(beige) => self.message.beige = Some(beige),
+        }
+    }
+
+    /// The answer, if it came to its end.
+    pub(super) fn finish(mut self) -> Result<Answer, Box<Failure>> {
+        let Some(stop) = self.stop.take() else {
+            let text = "the answer was cut off before its end; nothing of it was run";
+            return Err(self.fail(Fault::Cut(text.into())));
+        };
+        let mut broken = Vec::new();
+        let mut message = self.message;
+        message.content.extend(self.parts.into_iter().map(|it| match it {
+            Part::Done(block) => block,
+            Part::Call { call, arguments, .. } => settle(call, &arguments, &mut broken),
+        }));
+        message.stop_reason = stop;
+        Ok(Answer { message, broken })
+    }
+
+    /// What had come when it failed. Its tool calls are left out: none of them
+    /// is run, and a call that is stored must have a result.
+    pub(super) fn fail(self, fault: Fault) -> Box<Failure> {
+        let mut partial = self.message;
+        partial.content.extend(self.parts.into_iter().filter_map(|it| match it {
+            Part::Done(block) => Some(block),
+            Part::Call { .. } => None,
+        }));
+        partial.stop_reason = match fault {
+            Fault::Cancelled => StopReason::Aborted,
+            _ => StopReason::Error,
+        };
+        partial.error_message = Some(fault.to_string());
+        Box::new(Failure { fault, partial })
+    }
+
+    fn take_text(&mut self, more: String) {
+        match self.parts.last_mut() {
+            Some(Part::Done(Block::Text(it))) if it.text_signature.is_none() => {
+                it.text.push_str(&more);
+            }
+            _ => self.parts.push(Part::Done(Block::text(more))),
+        }
+    }
+
+    fn take_thinking(&mut self, more: String) {
+        match self.parts.last_mut() {
+            Some(Part::Done(Block::Thinking(it))) if it.thinking_signature.is_none() => {
+                it.thinking.push_str(&more);
+            }
+            _ => {
+                let block = Thinking { thinking: more, ..Thinking::default() };
+                self.parts.push(Part::Done(Block::Thinking(block)));
+            }
+        }
+    }
+
+    fn take_signature(&mut self, more: &str) {
+        match self.parts.last_mut() {
+            Some(
+                Part::Done(Block::Text(Text { text_signature: place, .. }))
+                | Part::Done(Block::Thinking(Thinking { thinking_signature: place, .. }))
+                | Part::Call { call: ToolCall { thought_signature: place, .. }, .. },
+            ) => place.get_or_insert_default().push_str(more),
+            _ => (),
+        }
+    }
+
+    fn take_call(&mut self, piece: CallPiece) {
+        let is_it = |it: &Part| matches!(it, Part::Call { slot, .. } if *slot == piece.slot);
+        let place = self.parts.iter().position(is_it).unwrap_or_else(|| {
+            let call = ToolCall::default();
+            self.parts.push(Part::Call { slot: piece.slot, call, arguments: String::new() });
+            self.parts.len() - 1
+        });
+        if let Part::Call { call, arguments, .. } = &mut self.parts[place] {
+            if let Some(id) = piece.id {
+                call.id = id;
+            }
+            if let Some(name) = piece.name {
+                call.name = name;
+            }
+            arguments.push_str(&piece.arguments);
+        }
+    }
+}
+
+fn settle(mut call: ToolCall, text: &str, broken: &mut Vec<BrokenCall>) -> Block {
+    call.arguments = Value::Object(arguments(text).unwrap_or_else(|why| {
+        broken.push(BrokenCall { id: call.id.clone(), why });
+        Map::new()
+    }));
+    Block::ToolCall(call)
+}
+
+/// Arguments as an object. Nothing at all, and `null`, mean no arguments.
+fn arguments(text: &str) -> Result<Map<String, Value>, String> {
+    if text.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    match serde_json::from_str(text) {
+        Ok(Value::Object(arguments)) => Ok(arguments),
+        Ok(Value::Null) => Ok(Map::new()),
+        Ok(_) => Err("the arguments must be a JSON object".into()),
+        Err(error) => Err(format!("the arguments are not valid JSON: {error}")),
+    }
+}
+
+fn with_total(mut usage: Usage) -> Usage {
+    if usage.total_tokens == 0 {
+        let parts = [usage.input, usage.output, usage.cache_read, usage.cache_write];
+        usage.total_tokens = parts.into_iter().fold(0, u64::saturating_add);
+    }
+    usage
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn assembly(deltas: &[Delta]) -> Assembly {
+        let model = ModelRef { provider: "p".into(), model: "m".into() };
+        let mut assembly = Assembly::new("replay", &model, Time::from_unix_millis(7));
+        deltas.iter().cloned().for_each(|it| assembly.take(it));
+        assembly
+    }
+
+    fn piece(slot: u64, id: &str, arguments: &str) -> Delta {
+        let id = (!id.is_empty()).then(|| id.to_owned());
+        let name = id.as_ref().map(|_| "exec".to_owned());
+        Delta::ToolCall(CallPiece { slot, id, name, arguments: arguments.into() })
+    }
+
+    #[track_caller]
+    fn check_blocks(deltas: &[Delta], want: Value) {
+        let mut deltas = deltas.to_vec();
+        deltas.push(Delta::Stop(StopReason::Stop));
+        let got =
+            assembly(&deltas).finish().map(|it| serde_json::to_value(it.message.content).ok());
+        assert_eq!(got, Ok(Some(want)));
+    }
+
+    #[test]
+    fn pieces_of_one_kind_make_one_block() {
+        check_blocks(
+            &[
+                Delta::Thinking("h".into()),
+                Delta::Thinking("m".into()),
+                Delta::Signature("s".into()),
+                Delta::Text("a".into()),
+                Delta::Text("b".into()),
+            ],
+            json!([{"type": "thinking", "thinking": "hm", "thinkingSignature": "s"},
+                {"type": "text", "text": "ab"}]),
+        );
+    }
+
+    #[test]
+    fn withheld_thinking_is_a_block_of_its_own() {
+        check_blocks(
+            &[Delta::Redacted("x".into()), Delta::Thinking("h".into())],
+            json!([{"type": "thinking", "thinking": "", "thinkingSignature": "x", "redacted": true},
+                {"type": "thinking", "thinking": "h"}]),
+        );
+    }
+
+    #[test]
+    fn pieces_of_calls_find_their_call() {
+        check_blocks(
+            &[piece(0, "a", "{\"x\""), piece(1, "b", ""), piece(0, "", ":1}"), piece(1, "", "{}")],
+            json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {"x": 1}},
+                {"type": "toolCall", "id": "b", "name": "exec", "arguments": {}}]),
+        );
+    }
+
+    #[track_caller]
+    fn check_arguments(text: &str, want: Result<Value, &str>) {
+        let got = arguments(text).map(Value::Object);
+        match want {
+            Ok(want) => assert_eq!(got, Ok(want)),
+            Err(part) => assert!(got.as_ref().is_err_and(|it| it.contains(part)), "{got:?}"),
+        }
+    }
+
+    #[test]
+    fn nothing_and_null_are_no_arguments() {
+        check_arguments("", Ok(json!({})));
+        check_arguments(" \n", Ok(json!({})));
+        check_arguments("null", Ok(json!({})));
+        check_arguments("{\"a\":[1]}", Ok(json!({"a": [1]})));
+    }
+
+    #[test]
+    fn what_is_no_object_is_broken() {
+        check_arguments("{\"command\": \"ls\"", Err("not valid JSON"));
+        check_arguments("[1]", Err("must be a JSON object"));
+        check_arguments("\"ls\"", Err("must be a JSON object"));
+        check_arguments(&"[".repeat(200_000), Err("not valid JSON"));
+    }
+
+    #[test]
+    fn broken_arguments_are_stored_as_an_empty_object_and_named() {
+        let deltas = [piece(0, "a", "{"), Delta::Stop(StopReason::ToolUse)];
+        let got = assembly(&deltas).finish().map(|it| {
+            let stored: Vec<Value> =
+                it.message.tool_calls().map(|it| it.arguments.clone()).collect();
+            (stored, it.broken.len())
+        });
+        assert_eq!(got, Ok((vec![json!({})], 1)));
+    }
+
+    #[test]
+    fn an_answer_without_its_end_is_cut_and_keeps_no_calls() {
+        let deltas = [Delta::Text("half".into()), piece(0, "a", "{}")];
+        let failure = assembly(&deltas).finish().err();
+        let got =
+            failure.map(|it| (it.fault.category(), it.partial.text(), it.partial.content.len()));
+        assert_eq!(got, Some(("cut", "half".into(), 1)));
+    }
+}

@@ -1,0 +1,220 @@
+//! What the docker client is called with, as pure functions of the wanted
+//! sandbox: the hardening of a container stands here and nowhere else. Refuses
+//! paths that the client's own notation cannot carry unchanged.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use ring::digest::{SHA256, digest};
+
+use super::super::{Role, Spec};
+use crate::config::Network;
+use crate::error::{Error, Kind, Result};
+
+/// Label: the home whose gateway owns the container.
+pub(super) const LABEL_HOME: &str = "beige.home";
+/// Label: [`instance`] of that home.
+pub(super) const LABEL_INSTANCE: &str = "beige.instance";
+/// Label: the agent.
+pub(super) const LABEL_AGENT: &str = "beige.agent";
+/// Label: [`spec_hash`] of what it was made from.
+pub(super) const LABEL_SPEC: &str = "beige.spec";
+
+/// Program of every role inside; comes with the mount at `/beige`.
+const TOOL_CLIENT: &str = "/beige/tool-client";
+
+/// Longest name of a container: also a host name, so that DNS sets the bound.
+const NAME_LIMIT: usize = 63;
+
+/// Largest `/tmp` where the root is read-only, in bytes; memory is the bound
+/// below that.
+const TMP_LIMIT: u64 = 512 * 1024 * 1024;
+
+/// What `apt` needs of root; all other capabilities are dropped for everyone.
+const ROOT_CAPABILITIES: [&str; 5] = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"];
+
+/// The 12 hex digits that keep the sandboxes of two homes apart; one home has
+/// the same ones by whatever links it is reached.
+pub fn instance(home: &Path) -> String {
+    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
+    hex(home.as_os_str().as_encoded_bytes(), 12)
+}
+
+/// Name of an agent's container, at most 63 bytes.
+pub fn container_name(instance: &str, agent: &str) -> String {
+    let name = format!("beige-{instance}-{agent}");
+    if name.len() <= NAME_LIMIT {
+        return name;
+    }
+    let mut short: String = name.chars().take(NAME_LIMIT - 9).collect();
+    while short.len() > NAME_LIMIT - 9 {
+        short.pop();
+    }
+    format!("{short}-{}", hex(name.as_bytes(), 8))
+}
+
+/// A call of the docker client without its chatter.
+pub(crate) fn docker(arguments: &[&str]) -> Command {
+    let mut command = Command::new("docker");
+    command.env("DOCKER_CLI_HINTS", "false").args(arguments);
+    command
+}
+
+/// Makes and starts the container. `spec_hash` becomes a label.
+///
+/// A path that the client's notation cannot carry is a [`Kind::Config`] error.
+pub fn run_command(spec: &Spec, spec_hash: &str) -> Result<Command> {
+    let mut command = docker(&["run", "-d"]);
+    command.args(["--label", &format!("{LABEL_SPEC}={spec_hash}")]);
+    command.args(container_arguments(spec)?);
+    Ok(command)
+}
+
+/// Starts tool-client in that role inside a running container; the
+/// environment goes into its request, never into an argument.
+pub fn exec_command(spec: &Spec, role: Role) -> Command {
+    let name = container_name(&spec.instance, &spec.agent);
+    docker(&["exec", "-i", "-w", "/workspace", &name, TOOL_CLIENT, role.flag()])
+}
+
+/// Changes whenever the container must be made anew: it covers every
+/// argument, the version of beige, whose PID 1 runs inside, and which folders
+/// the mounts lead to now. A folder that was made anew under its old name is
+/// not the one that a running container shows.
+pub fn spec_hash(spec: &Spec) -> Result<String> {
+    let mut covered = env!("CARGO_PKG_VERSION").as_bytes().to_vec();
+    for argument in container_arguments(spec)? {
+        // A NUL cannot stand in an argument, so no two lists look the same.
+        covered.push(0);
+        covered.extend_from_slice(argument.as_encoded_bytes());
+    }
+    for (folder, ..) in mounts(spec) {
+        covered.push(0);
+        covered.extend_from_slice(&folder_number(folder).to_be_bytes());
+    }
+    Ok(hex(&covered, 32))
+}
+
+/// The inode of a folder. Files are replaced by every editor, and nobody
+/// expects a sandbox to end by that: they count as 0, as does what is absent.
+fn folder_number(path: &Path) -> u64 {
+    fs::metadata(path).ok().filter(fs::Metadata::is_dir).map_or(0, |it| it.ino())
+}
+
+/// All arguments of `docker run` that say what the container is.
+fn container_arguments(spec: &Spec) -> Result<Vec<OsString>> {
+    let mut arguments = identity(spec);
+    arguments.extend(confinement(spec));
+    for (host, container, read_only) in mounts(spec) {
+        arguments.extend(["--mount".into(), bind(host, &container, read_only)?]);
+    }
+    arguments.extend(["--workdir", "/workspace", "--entrypoint", TOOL_CLIENT].map(Into::into));
+    arguments.extend([spec.image.as_str(), "--init"].map(Into::into));
+    Ok(arguments)
+}
+
+fn identity(spec: &Spec) -> Vec<OsString> {
+    let mut home = OsString::from(format!("{LABEL_HOME}="));
+    home.push(&spec.home);
+    vec![
+        // An absent image must never come from a public registry.
+        "--pull".into(),
+        "never".into(),
+        "--name".into(),
+        container_name(&spec.instance, &spec.agent).into(),
+        "--hostname".into(),
+        spec.agent.clone().into(),
+        "--label".into(),
+        home,
+        "--label".into(),
+        format!("{LABEL_INSTANCE}={}", spec.instance).into(),
+        "--label".into(),
+        format!("{LABEL_AGENT}={}", spec.agent).into(),
+    ]
+}
+
+fn confinement(spec: &Spec) -> Vec<OsString> {
+    let memory = spec.memory_bytes.to_string();
+    let mut flags: Vec<OsString> = vec!["--cap-drop".into(), "ALL".into()];
+    if spec.uid == 0 {
+        for capability in ROOT_CAPABILITIES {
+            flags.extend(["--cap-add".into(), capability.into()]);
+        }
+    }
+    flags.extend(["--security-opt", "no-new-privileges"].map(Into::into));
+    flags.extend(["--user".into(), format!("{}:{}", spec.uid, spec.gid).into()]);
+    flags.extend(["--pids-limit".into(), spec.pids.to_string().into()]);
+    // The same bound for memory and memory with swap: no swap.
+    flags.extend(["--memory", &memory, "--memory-swap", &memory].map(Into::into));
+    if let Some(cpus) = spec.cpus {
+        flags.extend(["--cpus".into(), cpus.to_string().into()]);
+    }
+    if spec.network == Some(Network::None) {
+        flags.extend(["--network", "none"].map(Into::into));
+    }
+    // Nothing of the image runs by itself, and nothing is logged twice.
+    flags.extend(["--log-driver", "none", "--no-healthcheck"].map(Into::into));
+    if spec.read_only_root {
+        let size = TMP_LIMIT.min(spec.memory_bytes / 2);
+        flags.extend(["--read-only".into(), "--tmpfs".into()]);
+        flags.push(format!("/tmp:rw,exec,nosuid,nodev,mode=1777,size={size}").into());
+    }
+    flags
+}
+
+/// What is bound where, and whether it is read-only.
+pub(super) fn mounts(spec: &Spec) -> Vec<(&Path, PathBuf, bool)> {
+    let mut mounts: Vec<(&Path, PathBuf, bool)> = vec![
+        (&spec.workspace, "/workspace".into(), false),
+        (&spec.launchers, "/tools/bin".into(), true),
+        (&spec.sockets, "/beige".into(), true),
+    ];
+    for (plugin, package) in &spec.packages {
+        mounts.push((package, Path::new("/tools/packages").join(plugin), true));
+    }
+    for mount in &spec.mounts {
+        mounts.push((&mount.host, mount.container.clone(), mount.read_only));
+    }
+    mounts
+}
+
+/// One `--mount`. The value is one line of CSV: a field that holds a comma or
+/// a quote stands in quotes, with its quotes doubled.
+fn bind(host: &Path, container: &Path, read_only: bool) -> Result<OsString> {
+    let source = field("src", host)?;
+    let target = field("dst", container)?;
+    let suffix = if read_only { ",readonly" } else { "" };
+    Ok(format!("type=bind,{source},{target}{suffix}").into())
+}
+
+fn field(key: &str, path: &Path) -> Result<String> {
+    let Some(text) = path.to_str().filter(|it| !it.chars().any(char::is_control)) else {
+        let what = "Docker takes no path with control characters or bytes that are not UTF-8";
+        return Err(Error::new(Kind::Config, format!("{what}: {}; rename it", path.display())));
+    };
+    // The client takes white space at the ends of a value for a mistake.
+    if text.trim() != text {
+        let what = "Docker takes no path that begins or ends with white space";
+        return Err(Error::new(Kind::Config, format!("{what}: {text:?}; rename it")));
+    }
+    let field = format!("{key}={text}");
+    if field.contains([',', '"']) {
+        return Ok(format!("\"{}\"", field.replace('"', "\"\"")));
+    }
+    Ok(field)
+}
+
+/// The first `digits` hex digits of the SHA-256 of it.
+fn hex(bytes: &[u8], digits: usize) -> String {
+    let sum = digest(&SHA256, bytes);
+    let mut text: String = sum.as_ref().iter().map(|it| format!("{it:02x}")).collect();
+    text.truncate(digits);
+    text
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,267 @@
+//! Images for containers: from the Dockerfile that this binary carries, from
+//! the host's own programs where there is no registry, or from a root tar.
+//! Only the default name is ever built unasked; an image of another name is
+//! its owner's to bring.
+
+mod host;
+mod tar;
+
+use std::fmt;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{ChildStdin, ChildStdout, Command};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::after;
+
+use super::docker::{docker, failure, image_id};
+use super::oneshot;
+use crate::config::home::create_private;
+use crate::error::{During, Error, Kind, Result};
+
+/// The image of a sandbox whose configuration names none.
+pub const DEFAULT: &str = "beige-sandbox:latest";
+
+/// Takes a line of progress.
+pub type Progress<'a> = &'a (dyn Fn(&str) + Sync);
+
+/// What an image was made from; stands in its label `beige.image`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The Dockerfile.
+    Dockerfile,
+    /// The host's own programs.
+    Offline,
+    /// A tar of a root file system.
+    RootTar,
+}
+
+/// The Dockerfile, so that the binary alone can build.
+const DOCKERFILE: &str = include_str!("../../sandbox/Dockerfile");
+
+/// How long the base image may take to come.
+const BASE_WITHIN: Duration = Duration::from_secs(20);
+/// How long a build may take.
+const BUILD_WITHIN: Duration = Duration::from_secs(30 * 60);
+/// How long an import may take.
+const IMPORT_WITHIN: Duration = Duration::from_secs(5 * 60);
+
+/// Bytes that are written to the client at a time.
+const PIECE: usize = 256 * 1024;
+
+/// The path that a command finds programs on where nothing says otherwise.
+const PATH: &str = "/tools/bin:/usr/local/bin:/usr/bin:/bin";
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Dockerfile => "from its Dockerfile",
+            Self::Offline => "offline, from this host's own programs",
+            Self::RootTar => "from a root tar",
+        })
+    }
+}
+
+impl Form {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Dockerfile => "beige.image=dockerfile",
+            Self::Offline => "beige.image=offline",
+            Self::RootTar => "beige.image=root-tar",
+        }
+    }
+}
+
+/// Builds the image from the Dockerfile.
+pub fn build(name: &str, progress: Progress<'_>) -> Result<()> {
+    let doing = format!("build the image {name} {}", Form::Dockerfile);
+    let talk = |mut stdin: ChildStdin, stdout| {
+        // A client that ended early says why itself.
+        let _ = stdin.write_all(DOCKERFILE.as_bytes());
+        drop(stdin);
+        oneshot::gist_of_lines(stdout, progress)
+    };
+    let (status, complaint, said) =
+        oneshot::converse(build_command(name), BUILD_WITHIN, progress, talk)
+            .map_err(|it| it.within(doing.clone()))?;
+    if status.success() {
+        return Ok(());
+    }
+    // What a step of the build said stands on the one stream or the other.
+    let last = said.lines().last().unwrap_or_default();
+    Err(failure(&doing, &format!("{complaint} (last: {last})")))
+}
+
+/// Makes the image from the host's own programs: no registry, no build step.
+pub fn build_offline(name: &str, progress: Progress<'_>) -> Result<()> {
+    let root = host::gather(progress)?;
+    import(name, Form::Offline, |stdin| root.write(&mut BufWriter::with_capacity(PIECE, stdin)))
+}
+
+/// Makes the image from a tar of a root file system, plain or compressed.
+pub fn import_root_tar(name: &str, file: &Path) -> Result<()> {
+    let doing = format!("read {}", file.display());
+    let mut tar = File::open(file).during(Kind::Usage, doing.clone())?;
+    let is_file = tar.metadata().during(Kind::Usage, doing.clone())?.is_file();
+    if !is_file {
+        return Err(Error::new(Kind::Usage, format!("{doing}: not a file")));
+    }
+    import(name, Form::RootTar, |mut stdin| std::io::copy(&mut tar, &mut stdin).map(drop))
+}
+
+/// Builds it from the Dockerfile or, where its base image is neither here
+/// nor to be had within 20 s, offline. Answers with the form.
+pub fn build_either(name: &str, progress: Progress<'_>) -> Result<Form> {
+    let refused = match base_image() {
+        Ok(()) => build(name, progress).err(),
+        Err(error) => Some(error),
+    };
+    let Some(refused) = refused else { return Ok(Form::Dockerfile) };
+    progress(&format!("{refused}; making the image {name} {}", Form::Offline));
+    build_offline(name, progress)?;
+    Ok(Form::Offline)
+}
+
+/// The id of the image, which is built first if it is the default one and
+/// not here. One builder at a time: the others wait and find it made.
+pub(super) fn ensure(name: &str, lock_folder: &Path) -> Result<String> {
+    if let Some(id) = image_id(name)? {
+        return Ok(id);
+    }
+    if name != DEFAULT {
+        let text = format!(
+            "the image {name} is not here, and beige fetches none: `docker pull {name}`, \
+             or `beige sandbox build --image {name}`"
+        );
+        return Err(Error::new(Kind::Sandbox, text));
+    }
+    let _lock = lock(lock_folder)?;
+    if let Some(id) = image_id(name)? {
+        return Ok(id);
+    }
+    log::info!(target: "progress", "the image {name} is not here and is built now");
+    let form = build_either(name, &|line| log::info!(target: "progress", "{line}"))?;
+    log::info!(target: "progress", "the image {name} was made {form}");
+    let gone =
+        || Error::new(Kind::Sandbox, format!("the image {name} went away once it was built"));
+    image_id(name)?.ok_or_else(gone)
+}
+
+fn build_command(name: &str) -> Command {
+    docker(&["build", "--label", Form::Dockerfile.label(), "-t", name, "-"])
+}
+
+fn import_command(name: &str, form: Form) -> Command {
+    let mut command = docker(&["import"]);
+    for change in [
+        format!("ENV PATH={PATH}"),
+        "WORKDIR /workspace".into(),
+        "CMD [\"/bin/sh\"]".into(),
+        format!("LABEL {}", form.label()),
+    ] {
+        command.args(["--change", &change]);
+    }
+    command.args(["-", name]);
+    command
+}
+
+/// Streams a tar into `docker import`.
+fn import(
+    name: &str,
+    form: Form,
+    feed: impl FnOnce(ChildStdin) -> std::io::Result<()> + Send,
+) -> Result<()> {
+    let doing = format!("make the image {name} {form}");
+    let talk = |stdin: ChildStdin, stdout: ChildStdout| {
+        let fed = feed(stdin);
+        (fed, oneshot::read_answer(stdout, "docker import"))
+    };
+    let (status, complaint, (fed, _)) =
+        oneshot::converse(import_command(name, form), IMPORT_WITHIN, &|_| (), talk)
+            .map_err(|it| it.within(doing.clone()))?;
+    if !status.success() {
+        return Err(failure(&doing, &complaint));
+    }
+    fed.during(Kind::Sandbox, doing)
+}
+
+/// The base image of the Dockerfile is here, or comes within its time.
+fn base_image() -> Result<()> {
+    let base = DOCKERFILE.lines().find_map(|it| it.strip_prefix("FROM ")).unwrap_or_default();
+    if image_id(base)?.is_some() {
+        return Ok(());
+    }
+    let doing = format!("fetch the base image {base}");
+    let finished = oneshot::run(docker(&["pull", "--quiet", base]), BASE_WITHIN)
+        .map_err(|it| it.within(doing.clone()))?;
+    if finished.status.success() {
+        return Ok(());
+    }
+    Err(failure(&doing, &finished.stderr))
+}
+
+/// Held while an image is built unasked. No agent's name begins with `_`.
+fn lock(folder: &Path) -> Result<File> {
+    create_private(folder)?;
+    let path: PathBuf = folder.join("_image.lock");
+    let doing = format!("lock {}", path.display());
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = file.during(Kind::Internal, doing.clone())?;
+    let deadline = Instant::now() + BUILD_WITHIN;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::Error(error)) => return Err(error).during(Kind::Internal, doing),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
+                let text = format!("{doing}: another beige has been building for 30 minutes");
+                return Err(Error::new(Kind::Timeout, text));
+            }
+            // No event tells of a lock that another process lets go.
+            Err(TryLockError::WouldBlock) => drop(after(Duration::from_millis(50)).recv()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arguments(command: &Command) -> Vec<String> {
+        command.get_args().map(|it| it.to_string_lossy().into_owned()).collect()
+    }
+
+    #[test]
+    fn the_dockerfile_comes_by_standard_input() {
+        let want = ["build", "--label", "beige.image=dockerfile", "-t", "box:1", "-"];
+        assert_eq!(arguments(&build_command("box:1")), want);
+    }
+
+    #[test]
+    fn an_import_says_how_it_was_made() {
+        let want = [
+            "import",
+            "--change",
+            "ENV PATH=/tools/bin:/usr/local/bin:/usr/bin:/bin",
+            "--change",
+            "WORKDIR /workspace",
+            "--change",
+            "CMD [\"/bin/sh\"]",
+            "--change",
+            "LABEL beige.image=offline",
+            "-",
+            "box:1",
+        ];
+        assert_eq!(arguments(&import_command("box:1", Form::Offline)), want);
+    }
+
+    #[test]
+    fn the_dockerfile_needs_no_new_builder_and_no_context() {
+        for word in ["--mount=", "<<", "# syntax", "COPY", "ADD "] {
+            assert!(!DOCKERFILE.contains(word), "{word}");
+        }
+        assert_eq!(DOCKERFILE.lines().filter(|it| it.starts_with("FROM ")).count(), 1);
+    }
+}

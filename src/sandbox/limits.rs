@@ -1,0 +1,362 @@
+//! Bounds on memory, processes and processor time of one agent's processes,
+//! by a cgroup of its own: the unified hierarchy, or those of version 1, per
+//! controller whatever the host has. Plain folders and files; made as root,
+//! or where the gateway's user was delegated a part of the tree. What no
+//! cgroup gives is left to tool-client ([`InnerLimits`]), and
+//! [`Cgroup::describe`] says which is which.
+
+mod places;
+#[cfg(test)]
+mod tests;
+mod tree;
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+
+use self::places::{Controller, Place, Version, places};
+use super::InnerLimits;
+use crate::error::{During, Error, Kind, Result};
+
+/// Microseconds in which a processor quota counts.
+const CPU_PERIOD: u64 = 100_000;
+
+/// How long killed processes may take to be gone.
+const END_LIMIT: Duration = Duration::from_secs(5);
+
+/// What an agent may use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Bounds {
+    /// Bytes, swap included.
+    pub memory_bytes: u64,
+    /// Processes at a time.
+    pub pids: u64,
+    /// Processors; `None` is no bound.
+    pub cpus: Option<f64>,
+}
+
+/// The cgroup of one agent, in as many hierarchies as it takes.
+#[derive(Debug)]
+pub struct Cgroup {
+    bounds: Bounds,
+    /// `beige-INSTANCE/AGENT`.
+    name: PathBuf,
+    places: Vec<Place>,
+    settled: OnceLock<Vec<Settled>>,
+}
+
+/// A hierarchy in which our folder could be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Settled {
+    version: Version,
+    base: PathBuf,
+    /// What is bounded there.
+    controllers: Vec<Controller>,
+}
+
+impl Cgroup {
+    /// The cgroup that an agent has on this host; nothing is made yet.
+    pub fn new(instance: &str, agent: &str, bounds: Bounds) -> Self {
+        let read = |path| fs::read_to_string(path).unwrap_or_default();
+        let (mountinfo, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
+        Self {
+            bounds,
+            name: Path::new(&format!("beige-{instance}")).join(agent),
+            places: places(&mountinfo, &own, geteuid().is_root()),
+            settled: OnceLock::new(),
+        }
+    }
+
+    /// Makes it where it is missing and writes the bounds anew.
+    pub fn make(&self) {
+        for it in self.settled() {
+            self.make_below(&it.base, it.version, &it.controllers);
+        }
+    }
+
+    /// Puts a process and all below it into the bounds. They must stand
+    /// still: a process forked meanwhile could be missed.
+    pub fn admit(&self, top: u32) -> Result<()> {
+        self.make();
+        if self.settled().is_empty() {
+            return Ok(());
+        }
+        for process in tree::process_tree(Path::new("/proc"), top) {
+            for folder in self.folders() {
+                move_into(&folder, process)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What tool-client must bound itself, since no cgroup here does.
+    ///
+    /// `RLIMIT_NPROC` counts all processes of that user id on the host, also
+    /// those of other agents that run under it, and `RLIMIT_DATA` one process,
+    /// not their sum: weaker than a cgroup.
+    pub fn inner_limits(&self) -> InnerLimits {
+        let missing = |controller| !self.gives(controller);
+        InnerLimits {
+            processes: missing(Controller::Pids).then_some(self.bounds.pids),
+            data_bytes: missing(Controller::Memory).then_some(self.bounds.memory_bytes),
+        }
+    }
+
+    /// Which bounds are in force and by what, for a person.
+    pub fn describe(&self) -> String {
+        let words = Controller::ALL.map(|controller| {
+            let settled = self.settled().iter().find(|it| it.controllers.contains(&controller));
+            let name = controller.name();
+            match (settled, controller) {
+                (Some(it), _) => format!("{name}: cgroup {}", it.base.join(&self.name).display()),
+                (None, Controller::Memory) => {
+                    format!("{name}: RLIMIT_DATA, each process for itself (no cgroup)")
+                }
+                (None, Controller::Pids) => {
+                    format!("{name}: RLIMIT_NPROC, all processes of the user together (no cgroup)")
+                }
+                (None, Controller::Cpu) if self.bounds.cpus.is_none() => {
+                    format!("{name}: no limit")
+                }
+                (None, Controller::Cpu) => format!("{name}: not limited (no cgroup)"),
+            }
+        });
+        words.join("; ")
+    }
+
+    /// How many processes of the agent the kernel has killed so far since
+    /// there was no memory left.
+    pub fn out_of_memory_kills(&self) -> u64 {
+        let settled = self.settled().iter().find(|it| it.controllers.contains(&Controller::Memory));
+        let Some(it) = settled else { return 0 };
+        let file = match it.version {
+            Version::V1 => "memory.oom_control",
+            Version::V2 => "memory.events",
+        };
+        let text = fs::read_to_string(it.base.join(&self.name).join(file)).unwrap_or_default();
+        counted(&text, "oom_kill")
+    }
+
+    /// Kills every process in it and waits until they are gone.
+    pub fn kill(&self) -> Result<()> {
+        let deadline = Instant::now() + END_LIMIT;
+        for folder in self.all_folders().filter(|it| it.is_dir()) {
+            // Whichever of these exists keeps it from forking meanwhile.
+            let _ = set(&folder, "pids.max", "0");
+            let _ = set(&folder, "cgroup.kill", "1");
+            kill_members(&folder, deadline)?;
+        }
+        Ok(())
+    }
+
+    /// Kills every process in it and removes it.
+    pub fn remove(&self) -> Result<()> {
+        self.kill()?;
+        for folder in self.all_folders() {
+            match fs::remove_dir(&folder) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error)
+                        .during(Kind::Sandbox, format!("remove the cgroup {}", folder.display()));
+                }
+                _ => {}
+            }
+            // Fails while the gateway has other agents.
+            let _ = folder.parent().map(fs::remove_dir);
+        }
+        Ok(())
+    }
+
+    fn gives(&self, controller: Controller) -> bool {
+        self.settled().iter().any(|it| it.controllers.contains(&controller))
+    }
+
+    /// The folders in use.
+    fn folders(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        self.settled().iter().map(|it| it.base.join(&self.name))
+    }
+
+    /// The folders that a gateway of this home may ever have used.
+    fn all_folders(&self) -> impl Iterator<Item = PathBuf> + '_ {
+        self.places.iter().flat_map(|it| &it.bases).map(|it| it.join(&self.name))
+    }
+
+    /// Decided once: where it can be made and what is bounded there.
+    fn settled(&self) -> &[Settled] {
+        self.settled.get_or_init(|| self.places.iter().filter_map(|it| self.settle(it)).collect())
+    }
+
+    fn settle(&self, place: &Place) -> Option<Settled> {
+        place.bases.iter().find_map(|base| {
+            if place.version == Version::V2 && !may_move_from(base) {
+                return None;
+            }
+            let controllers = self.make_below(base, place.version, &place.controllers);
+            if controllers.is_empty() {
+                // Leaves no empty folders in trees that give nothing.
+                let folder = base.join(&self.name);
+                let _ = fs::remove_dir(&folder);
+                let _ = folder.parent().map(fs::remove_dir);
+                return None;
+            }
+            Some(Settled { version: place.version, base: base.clone(), controllers })
+        })
+    }
+
+    /// Makes the folder, as far as the kernel lets us, and sets the bounds;
+    /// answers which of them took.
+    fn make_below(&self, base: &Path, version: Version, wanted: &[Controller]) -> Vec<Controller> {
+        let folder = base.join(&self.name);
+        let group = folder.parent().unwrap_or(base);
+        if version == Version::V2 {
+            enable(base, wanted);
+        }
+        if make_folder(group).is_err() {
+            return Vec::new();
+        }
+        if version == Version::V2 {
+            enable(group, wanted);
+        }
+        if make_folder(&folder).is_err() {
+            return Vec::new();
+        }
+        let took = |it: &Controller| self.bound(&folder, version, *it).is_ok();
+        wanted.iter().copied().filter(took).collect()
+    }
+
+    fn bound(&self, folder: &Path, version: Version, controller: Controller) -> io::Result<()> {
+        let Bounds { memory_bytes, pids, cpus } = self.bounds;
+        let memory = memory_bytes.to_string();
+        match (controller, version) {
+            (Controller::Pids, _) => set(folder, "pids.max", &pids.to_string()),
+            (Controller::Memory, Version::V1) => bound_memory_v1(folder, &memory),
+            (Controller::Memory, Version::V2) => {
+                set(folder, "memory.max", &memory)?;
+                // Absent where the kernel does not count swap.
+                optional(set(folder, "memory.swap.max", "0"))
+            }
+            (Controller::Cpu, Version::V1) => {
+                let quota = cpus.map_or("-1".to_owned(), |it| quota(it).to_string());
+                set(folder, "cpu.cfs_period_us", &CPU_PERIOD.to_string())?;
+                set(folder, "cpu.cfs_quota_us", &quota)
+            }
+            (Controller::Cpu, Version::V2) => {
+                let quota = cpus.map_or("max".to_owned(), |it| quota(it).to_string());
+                set(folder, "cpu.max", &format!("{quota} {CPU_PERIOD}"))
+            }
+        }
+    }
+}
+
+/// Memory may never exceed memory and swap together, so the order depends on
+/// whether the bound grows or shrinks.
+fn bound_memory_v1(folder: &Path, bytes: &str) -> io::Result<()> {
+    let shrunk = set(folder, "memory.limit_in_bytes", bytes);
+    optional(set(folder, "memory.memsw.limit_in_bytes", bytes))?;
+    shrunk.or_else(|_| set(folder, "memory.limit_in_bytes", bytes))
+}
+
+fn optional(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+/// Microseconds of processor time in a period; the kernel takes no less than
+/// a thousand.
+fn quota(cpus: f64) -> u64 {
+    let micros = (cpus * CPU_PERIOD as f64).round();
+    // A float that is out of bounds becomes the nearest bound.
+    (micros as u64).max(1_000)
+}
+
+/// Whether this user may move its processes between folders below `base`:
+/// they come from there, and the kernel asks for the folder above both.
+fn may_move_from(base: &Path) -> bool {
+    geteuid().is_root() || access(base.join("cgroup.procs"), Access::WRITE_OK).is_ok()
+}
+
+/// Hands controllers down to the folders below; each for itself, since one
+/// that is refused would take the others with it.
+fn enable(folder: &Path, controllers: &[Controller]) {
+    for controller in controllers {
+        // Refused where processes live in that folder; what then is missing
+        // below shows when the bounds are set.
+        let _ = set(folder, "cgroup.subtree_control", &format!("+{}", controller.name()));
+    }
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+fn set(folder: &Path, file: &str, value: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(folder.join(file))?.write_all(value.as_bytes())
+}
+
+fn move_into(folder: &Path, process: u32) -> Result<()> {
+    match set(folder, "cgroup.procs", &process.to_string()) {
+        // It ended meanwhile: whoever waits for it sees that.
+        Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => Ok(()),
+        other => other.during(
+            Kind::Sandbox,
+            format!("put process {process} under the limits of {}", folder.display()),
+        ),
+    }
+}
+
+/// The number after a name in a file of lines `name number`.
+fn counted(text: &str, name: &str) -> u64 {
+    let mut pairs = text.lines().filter_map(|it| it.split_once(' '));
+    pairs.find(|(it, _)| *it == name).and_then(|(_, it)| it.parse().ok()).unwrap_or(0)
+}
+
+/// Kills round by round until the list is empty.
+fn kill_members(folder: &Path, deadline: Instant) -> Result<()> {
+    let what = || format!("end the processes in {}", folder.display());
+    loop {
+        let list = fs::read_to_string(folder.join("cgroup.procs")).during(Kind::Sandbox, what())?;
+        let members: Vec<_> =
+            list.lines().filter_map(|it| it.parse().ok()).filter_map(Pid::from_raw).collect();
+        if members.is_empty() {
+            return Ok(());
+        }
+        for member in members {
+            // A descriptor first: the number could be another's by now, but
+            // what the descriptor holds can be seen to be a member still.
+            let Ok(process) = pidfd_open(member, PidfdFlags::empty()) else { continue };
+            if !is_member(folder, member) {
+                continue;
+            }
+            pidfd_send_signal(&process, Signal::KILL)
+                .or_else(|error| if error == Errno::SRCH { Ok(()) } else { Err(error) })
+                .during(Kind::Sandbox, what())?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let left =
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+            let gone = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left));
+            if gone != Ok(1) && Instant::now() >= deadline {
+                return Err(Error::new(Kind::Timeout, what()));
+            }
+        }
+        if Instant::now() >= deadline {
+            return Err(Error::new(Kind::Timeout, what()));
+        }
+    }
+}
+
+fn is_member(folder: &Path, process: Pid) -> bool {
+    let number = process.as_raw_nonzero().to_string();
+    fs::read_to_string(folder.join("cgroup.procs"))
+        .is_ok_and(|it| it.lines().any(|line| line == number))
+}

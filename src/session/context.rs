@@ -1,0 +1,286 @@
+//! What a model is given of a session. Pure. The one place where the form of
+//! the conversation is made sure: providers refuse a call without its result
+//! and a result without its call for ever after, so neither leaves here,
+//! whatever the file holds.
+
+use super::entry::{Body, Entry};
+use crate::clock::Time;
+use crate::message::{BashExecution, Block, Content, Message, ToolCall, ToolResult, User};
+
+/// The conversation along a path.
+pub(super) fn of_path(path: &[Entry]) -> Vec<Message> {
+    let newest = path.iter().rposition(|it| matches!(it.body, Body::Compaction { .. }));
+    let Some(compaction) = newest else {
+        return paired(path.iter().filter_map(to_neutral).collect());
+    };
+    let kept = first_kept(path, compaction).unwrap_or(compaction);
+    let before = path[kept..compaction].iter();
+    let visible = std::iter::once(&path[compaction]).chain(before).chain(&path[compaction + 1..]);
+    paired(visible.filter_map(to_neutral).collect())
+}
+
+/// The calls of the last answer that have no result after it.
+pub(super) fn open_calls(path: &[Entry]) -> Vec<ToolCall> {
+    let messages: Vec<&Message> = path
+        .iter()
+        .filter_map(|it| match &it.body {
+            Body::Message { message, .. } => Some(message),
+            _ => None,
+        })
+        .collect();
+    let answered = messages.iter().rposition(|it| matches!(it, Message::Assistant(_)));
+    let Some(answered) = answered else { return Vec::new() };
+    let Message::Assistant(answer) = messages[answered] else { return Vec::new() };
+    let results: Vec<&str> = messages[answered + 1..]
+        .iter()
+        .filter_map(|it| match it {
+            Message::ToolResult(result) => Some(result.tool_call_id.as_str()),
+            _ => None,
+        })
+        .collect();
+    answer.tool_calls().filter(|it| !results.contains(&it.id.as_str())).cloned().collect()
+}
+
+/// Where the entries begin that a compaction left as they are.
+pub(super) fn first_kept(path: &[Entry], compaction: usize) -> Option<usize> {
+    let Body::Compaction { first_kept_entry_id: Some(id), .. } = &path[compaction].body else {
+        return None;
+    };
+    path[..compaction].iter().position(|it| it.id == *id)
+}
+
+/// An entry as a message that every provider knows: user, answer or result.
+fn to_neutral(entry: &Entry) -> Option<Message> {
+    match &entry.body {
+        Body::Message { message, .. } => neutral(message),
+        Body::Compaction { summary, .. } => Some(compaction_note(summary)),
+        Body::BranchSummary { summary, .. } => Some(branch_note(summary)),
+        Body::CustomMessage { content, .. } => Some(said(content.clone(), 0)),
+        Body::ModelChange { .. } | Body::Other(_) => None,
+    }
+}
+
+fn neutral(message: &Message) -> Option<Message> {
+    match message {
+        Message::Assistant(answer) if answer.is_empty() => None,
+        Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) => Some(message.clone()),
+        Message::BashExecution(run) if run.exclude_from_context == Some(true) => None,
+        Message::BashExecution(run) => Some(said(Content::Text(told(run)), run.timestamp)),
+        Message::Custom(it) => Some(said(it.content.clone(), it.timestamp)),
+        Message::BranchSummary(it) => Some(branch_note(&it.summary)),
+        Message::CompactionSummary(it) => Some(compaction_note(&it.summary)),
+        Message::Unknown(_) => None,
+    }
+}
+
+fn said(content: Content, timestamp: i64) -> Message {
+    Message::User(User { content, timestamp, ..User::default() })
+}
+
+fn compaction_note(summary: &str) -> Message {
+    let text = format!(
+        "The conversation before this point was compacted into the following summary:\n\n\
+         <summary>\n{summary}\n</summary>"
+    );
+    said(Content::Blocks(vec![Block::text(text)]), 0)
+}
+
+fn branch_note(summary: &str) -> Message {
+    let text = format!(
+        "The following is a summary of a branch that this conversation came back from:\n\n\
+         <summary>\n{summary}\n</summary>"
+    );
+    said(Content::Blocks(vec![Block::text(text)]), 0)
+}
+
+/// What a person ran, in words.
+fn told(run: &BashExecution) -> String {
+    let mut text = format!("Ran `{}`\n", run.command);
+    if run.output.is_empty() {
+        text.push_str("(no output)");
+    } else {
+        text.push_str(&format!("```\n{}\n```", run.output));
+    }
+    match run.exit_code {
+        _ if run.cancelled => text.push_str("\n\n(command cancelled)"),
+        Some(code) if code != 0 => text.push_str(&format!("\n\nCommand exited with code {code}")),
+        _ => (),
+    }
+    if let Some(path) = run.full_output_path.as_ref().filter(|_| run.truncated) {
+        text.push_str(&format!("\n\n[Output truncated. Full output: {path}]"));
+    }
+    text
+}
+
+/// Each answer is followed by one result a call, in the order of the calls;
+/// results of no call are left out, missing ones are filled in.
+fn paired(messages: Vec<Message>) -> Vec<Message> {
+    let mut whole = Vec::with_capacity(messages.len());
+    let mut rest = messages.into_iter().peekable();
+    while let Some(message) = rest.next() {
+        match &message {
+            Message::ToolResult(_) => continue,
+            Message::Assistant(answer) => {
+                let calls: Vec<ToolCall> = answer.tool_calls().cloned().collect();
+                whole.push(message);
+                let mut following = Vec::new();
+                while let Some(it) = rest.next_if(|it| !matches!(it, Message::Assistant(_))) {
+                    following.push(it);
+                }
+                answer_calls(&calls, following, &mut whole);
+            }
+            _ => whole.push(message),
+        }
+    }
+    whole
+}
+
+/// The results of these calls, then what else was said before the next answer.
+fn answer_calls(calls: &[ToolCall], following: Vec<Message>, whole: &mut Vec<Message>) {
+    let mut results: Vec<ToolResult> = Vec::new();
+    let mut others = Vec::new();
+    for message in following {
+        match message {
+            Message::ToolResult(result) => results.push(result),
+            other => others.push(other),
+        }
+    }
+    for call in calls {
+        let found = results.iter().position(|it| it.tool_call_id == call.id);
+        whole.push(match found {
+            Some(place) => Message::ToolResult(results.remove(place)),
+            None => Message::interrupted(call, Time::from_unix_millis(0)),
+        });
+    }
+    whole.extend(others);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Entries from short forms: `u:text`, `a:text`, `c:id,id` (an answer with
+    /// calls), `r:id` (a result).
+    fn path(forms: &[&str]) -> Vec<Entry> {
+        let body = |form: &str| {
+            let (kind, rest) = form.split_once(':').unwrap_or((form, ""));
+            let message = match kind {
+                "u" => json!({"role": "user", "content": rest}),
+                "a" => json!({"role": "assistant", "content": rest}),
+                "c" => json!({"role": "assistant", "content": rest.split(',').map(|id|
+                    json!({"type": "toolCall", "id": id, "name": "exec", "arguments": {}})).collect::<Vec<Value>>()}),
+                _ => json!({"role": "toolResult", "toolCallId": rest, "content": "ok"}),
+            };
+            json!({"type": "message", "message": message})
+        };
+        entries(forms.iter().map(|it| body(it)).collect())
+    }
+
+    fn entries(bodies: Vec<Value>) -> Vec<Entry> {
+        let numbered = bodies.into_iter().enumerate().map(|(number, mut body)| {
+            body["id"] = json!(number.to_string());
+            body
+        });
+        numbered.filter_map(|it| serde_json::from_value(it).ok()).collect()
+    }
+
+    /// The same short forms back; `R:id` is a result that was filled in.
+    fn short(message: &Message) -> String {
+        match message {
+            Message::User(it) => format!("u:{}", it.content.text()),
+            Message::Assistant(it) if it.tool_calls().next().is_some() => {
+                let ids: Vec<&str> = it.tool_calls().map(|it| it.id.as_str()).collect();
+                format!("c:{}", ids.join(","))
+            }
+            Message::Assistant(it) => format!("a:{}", it.text()),
+            Message::ToolResult(it) if it.is_error => format!("R:{}", it.tool_call_id),
+            Message::ToolResult(it) => format!("r:{}", it.tool_call_id),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[track_caller]
+    fn check(forms: &[&str], want: &[&str]) {
+        let got: Vec<String> = of_path(&path(forms)).iter().map(short).collect();
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn a_sound_conversation_is_given_as_it_is() {
+        let forms = ["u:hi", "c:1,2", "r:1", "r:2", "a:done", "u:more"];
+        check(&forms, &forms);
+    }
+
+    #[test]
+    fn a_missing_result_is_filled_in_where_it_belongs() {
+        check(&["u:hi", "c:1,2", "r:2", "u:more"], &["u:hi", "c:1,2", "R:1", "r:2", "u:more"]);
+        check(&["u:hi", "c:1"], &["u:hi", "c:1", "R:1"]);
+        check(&["c:1", "a:x"], &["c:1", "R:1", "a:x"]);
+    }
+
+    #[test]
+    fn a_result_of_no_call_is_left_out() {
+        check(&["r:0", "u:hi", "r:9", "a:x", "r:8"], &["u:hi", "a:x"]);
+        check(&["c:1", "r:1", "r:1"], &["c:1", "r:1"]);
+    }
+
+    #[test]
+    fn a_result_that_comes_late_is_moved_to_its_call() {
+        check(&["c:1", "u:aside", "r:1"], &["c:1", "r:1", "u:aside"]);
+    }
+
+    #[test]
+    fn an_empty_answer_is_left_out() {
+        check(&["u:hi", "a:", "u:again"], &["u:hi", "u:again"]);
+    }
+
+    #[track_caller]
+    fn check_open(forms: &[&str], want: &[&str]) {
+        let got: Vec<String> = open_calls(&path(forms)).into_iter().map(|it| it.id).collect();
+        assert_eq!(got, want);
+    }
+
+    #[test]
+    fn open_calls_are_those_of_the_last_answer_without_result() {
+        check_open(&["u:hi", "c:1,2,3", "r:2"], &["1", "3"]);
+        check_open(&["c:1", "r:1"], &[]);
+        check_open(&["c:1", "a:x"], &[]);
+        check_open(&[], &[]);
+    }
+
+    #[test]
+    fn a_compaction_stands_in_for_what_is_before_the_first_kept_entry() {
+        let message =
+            |text: &str| json!({"type": "message", "message": {"role": "user", "content": text}});
+        let path = entries(vec![
+            message("lost"),
+            message("kept"),
+            json!({"type": "compaction", "summary": "S", "firstKeptEntryId": "1"}),
+            message("after"),
+        ]);
+        let got: Vec<String> = of_path(&path).iter().map(short).collect();
+        assert_eq!(got.len(), 3);
+        assert!(got[0].contains("<summary>\nS\n</summary>"));
+        assert_eq!(got[1..], ["u:kept", "u:after"]);
+    }
+
+    #[test]
+    fn other_roles_reach_the_model_as_user_messages_or_not_at_all() {
+        let message = |it: Value| json!({"type": "message", "message": it});
+        let path = entries(vec![
+            message(
+                json!({"role": "bashExecution", "command": "ls", "output": "a", "exitCode": 2}),
+            ),
+            message(json!({"role": "bashExecution", "command": "no", "excludeFromContext": true})),
+            message(json!({"role": "hookMessage", "content": "hook"})),
+            message(json!({"role": "oracle"})),
+            json!({"type": "custom_message", "content": "custom"}),
+            json!({"type": "session_info", "name": "n"}),
+        ]);
+        let got: Vec<String> = of_path(&path).iter().map(short).collect();
+        let ran = "u:Ran `ls`\n```\na\n```\n\nCommand exited with code 2";
+        assert_eq!(got, [ran, "u:hook", "u:custom"]);
+    }
+}

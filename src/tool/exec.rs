@@ -1,0 +1,299 @@
+//! Commands: the model's `exec`, `beige exec` with its streams, and the tools
+//! of plugins. Each call into a sandbox carries who makes it in its
+//! environment, and nothing else of the host's.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value};
+
+use super::calls::Registration;
+use super::capture::Capture;
+use super::{Answer, Caller, CommandCall, Equipment, PluginCall, Streams, Toolbox, files};
+use crate::error::{Error, Kind, Result};
+use crate::plugin;
+use crate::sandbox::{self, Exit, Feed, Output};
+use crate::worker::Cancel;
+
+/// Longest time limit that can be asked for.
+const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// Output of a plugin's tool that is kept, in bytes.
+const PLUGIN_OUTPUT: usize = 4 * 1024 * 1024;
+
+/// `exec {command, timeout?}`.
+#[derive(Debug, PartialEq)]
+pub(super) struct Exec {
+    command: String,
+    timeout: Duration,
+}
+
+impl Exec {
+    /// Reads the arguments; the error is for the model.
+    pub(super) fn parse(params: &Map<String, Value>, default: Duration) -> Result<Self, String> {
+        let command = files::text(params, "command")?;
+        if command.contains('\0') {
+            return Err("`command` holds a NUL character, which no command line can".to_owned());
+        }
+        Ok(Self { command, timeout: seconds(params)?.unwrap_or(default) })
+    }
+
+    /// What the audit log shows.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        vec![self.command.clone()]
+    }
+}
+
+/// Refuses what no process can be given; the error is for the caller.
+pub(super) fn checked(call: CommandCall) -> Result<CommandCall, String> {
+    let has_nul = |text: &[u8]| text.contains(&0);
+    if call.argv.is_empty() {
+        return Err("`argv` is empty: it must name a command".to_owned());
+    }
+    if call.argv.iter().any(|it| has_nul(it.as_encoded_bytes())) || has_nul(call.cwd.as_bytes()) {
+        return Err("an argument holds a NUL character, which no command line can".to_owned());
+    }
+    if call.env.iter().any(|(name, value)| {
+        name.is_empty() || name.contains('=') || has_nul(name.as_bytes()) || has_nul(value.as_bytes())
+    }) {
+        return Err("`env` holds a name or value that no environment can".to_owned());
+    }
+    if !stays_below(&call.cwd) {
+        return Err(format!("the working folder {} leaves /workspace", call.cwd));
+    }
+    Ok(call)
+}
+
+/// Everything that an act needs beside its own arguments.
+pub(super) struct Scene<'a> {
+    pub(super) toolbox: &'a Toolbox,
+    pub(super) equipment: &'a Equipment,
+    pub(super) caller: &'a Caller,
+    pub(super) cancel: &'a Cancel,
+}
+
+impl Scene<'_> {
+    /// The model's `exec`: a line for `/bin/sh`, output kept within bounds.
+    pub(super) fn exec(&self, exec: &Exec) -> Result<Answer> {
+        let limit = self.equipment.agent.limits.max_tool_output_bytes;
+        let registration = self.register()?;
+        let command = sandbox::Exec {
+            argv: ["/bin/sh", "-c", &exec.command].map(Into::into).into(),
+            cwd: String::new(),
+            env: self.environment(&registration),
+            timeout: Some(exec.timeout),
+            save_above: Some(limit as u64),
+        };
+        let mut capture = Capture::new(limit);
+        let exit = self.equipment.sandbox.run(&command, &Feed::empty(), &mut capture, self.cancel)?;
+        Ok(told(exit, capture, exec.timeout))
+    }
+
+    /// `beige exec`: bytes both ways as they are.
+    pub(super) fn command(&self, call: CommandCall, streams: Streams<'_>) -> Result<Answer> {
+        let registration = self.register()?;
+        let mut env = call.env;
+        env.extend(self.environment(&registration));
+        let command = sandbox::Exec {
+            argv: call.argv,
+            cwd: call.cwd,
+            env,
+            timeout: call.timeout,
+            save_above: None,
+        };
+        let mut counted = Counted { output: streams.output, bytes: 0 };
+        let sandbox = &self.equipment.sandbox;
+        let exit = sandbox.run(&command, streams.feed, &mut counted, self.cancel)?;
+        Ok(Answer {
+            content: Vec::new(),
+            is_error: exit.code != 0,
+            bytes: counted.bytes,
+            exit: Some(exit),
+        })
+    }
+
+    /// A tool of a plugin, outside every sandbox.
+    pub(super) fn plugin(&self, call: PluginCall) -> Result<Answer> {
+        let Some(tool) = self.toolbox.registry.tool(&call.tool) else {
+            let what = format!("no plugin gives the tool `{}`", call.tool);
+            return Err(Error::new(Kind::Missing, what));
+        };
+        let agent = &self.equipment.agent;
+        let config = tool.config_for(agent.plugin_configs.get(&tool.plugin));
+        let run = plugin::run::RunCall {
+            args: &call.args,
+            stdin: call.stdin.as_deref(),
+            context: self.plugin_context(&call.cwd),
+            config: &config,
+        };
+        let started = Instant::now();
+        let output = plugin::run::call(tool, &run, self.cancel, PLUGIN_OUTPUT)?;
+        let exit = Exit {
+            code: output.exit_code,
+            timed_out: false,
+            cancelled: false,
+            note: None,
+            saved: None,
+            duration: started.elapsed(),
+        };
+        Ok(Answer {
+            is_error: output.exit_code != 0,
+            exit: Some(exit),
+            ..Answer::text(output.text)
+        })
+    }
+
+    /// What the plugin is told of the call; all of it verified.
+    fn plugin_context(&self, cwd: &str) -> plugin::run::Context {
+        let session = self.caller.session.as_ref();
+        plugin::run::Context {
+            agent_name: self.caller.agent.clone(),
+            session_key: session.map(|it| it.session_key.clone()).unwrap_or_default(),
+            channel: session.map(|it| it.channel.clone()).unwrap_or_default(),
+            chat_id: session.and_then(|it| it.chat_id.clone()),
+            thread_id: session.and_then(|it| it.thread_id.clone()),
+            agent_dir: self.equipment.folder.clone(),
+            workspace_dir: self.equipment.agent.workspace.clone(),
+            cwd: cwd.to_owned(),
+        }
+    }
+
+    fn register(&self) -> Result<Registration> {
+        self.toolbox.calls.register(&self.caller.agent, self.caller.session.as_ref())
+    }
+
+    fn environment(&self, registration: &Registration) -> BTreeMap<String, String> {
+        let mut env = BTreeMap::new();
+        let mut set = |name: &str, value: Option<&str>| {
+            if let Some(value) = value {
+                env.insert(name.to_owned(), value.to_owned());
+            }
+        };
+        let session = self.caller.session.as_ref();
+        set("BEIGE_CALL", Some(registration.token()));
+        set("BEIGE_SOCKET", self.toolbox.socket.as_deref());
+        set("BEIGE_AGENT_NAME", Some(&self.caller.agent));
+        set("BEIGE_SESSION_KEY", session.map(|it| it.session_key.as_str()));
+        set("BEIGE_CHANNEL", session.map(|it| it.channel.as_str()));
+        set("BEIGE_CHAT_ID", session.and_then(|it| it.chat_id.as_deref()));
+        set("BEIGE_THREAD_ID", session.and_then(|it| it.thread_id.as_deref()));
+        env
+    }
+}
+
+/// Whether a path relative to `/workspace` stays in it, as text; the sandbox
+/// is the wall for what links do.
+pub fn stays_below(path: &str) -> bool {
+    use std::path::{Component, Path};
+    let mut depth = 0_i32;
+    for part in Path::new(path).components() {
+        match part {
+            Component::Normal(_) => depth += 1,
+            Component::ParentDir => depth -= 1,
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) => return false,
+        }
+        if depth < 0 {
+            return false;
+        }
+    }
+    true
+}
+
+/// `Exit code: N` and the output; how it ended when that was not by itself.
+fn told(exit: Exit, capture: Capture, timeout: Duration) -> Answer {
+    let bytes = capture.total();
+    let mut text = format!("Exit code: {}\n{}", exit.code, capture.into_text(exit.saved.as_deref()));
+    let mut add = |line: &str| {
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+        text.push_str(line);
+    };
+    if let Some(note) = &exit.note {
+        add(&format!("[{note}]"));
+    }
+    if exit.timed_out {
+        add(&format!("timed out after {} s, process tree killed", timeout.as_secs_f64()));
+    } else if exit.cancelled {
+        add("called off, process tree killed");
+    }
+    let is_error = exit.code != 0 || exit.timed_out || exit.cancelled;
+    Answer { is_error, bytes, exit: Some(exit), ..Answer::text(text) }
+}
+
+/// `timeout` in seconds, fractions allowed, also as a string of digits.
+fn seconds(params: &Map<String, Value>) -> Result<Option<Duration>, String> {
+    let number = match params.get("timeout") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(text)) => text.trim().parse().ok(),
+        Some(other) => other.as_f64(),
+    };
+    let duration = number.and_then(|it| Duration::try_from_secs_f64(it).ok());
+    match duration {
+        Some(it) if !it.is_zero() && it <= MAX_TIMEOUT => Ok(Some(it)),
+        _ => Err("`timeout` must be a number of seconds, above 0 and at most 30 days".to_owned()),
+    }
+}
+
+/// Counts what passes.
+struct Counted<'a> {
+    output: &'a mut dyn Output,
+    bytes: u64,
+}
+
+impl Output for Counted<'_> {
+    fn stdout(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.bytes += bytes.len() as u64;
+        self.output.stdout(bytes)
+    }
+
+    fn stderr(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.bytes += bytes.len() as u64;
+        self.output.stderr(bytes)
+    }
+
+    fn window(&mut self, bytes: u32) -> io::Result<()> {
+        self.output.window(bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_working_folder_stays_in_the_workspace() {
+        #[track_caller]
+        fn check(path: &str, want: bool) {
+            assert_eq!(stays_below(path), want, "{path}");
+        }
+        check("", true);
+        check("a/b/../c", true);
+        check("./a", true);
+        check("..", false);
+        check("a/../../etc", false);
+        check("/etc", false);
+    }
+
+    #[test]
+    fn a_time_limit_is_a_number_of_seconds() {
+        #[track_caller]
+        fn check(value: Value, want: Option<u64>) {
+            let params = json!({"command": "true", "timeout": value});
+            let exec = Exec::parse(params.as_object().unwrap(), Duration::from_secs(900));
+            assert_eq!(exec.ok().map(|it| it.timeout.as_millis() as u64), want);
+        }
+        check(Value::Null, Some(900_000));
+        check(json!(2), Some(2_000));
+        check(json!(0.25), Some(250));
+        check(json!("3"), Some(3_000));
+        check(json!(0), None);
+        check(json!(-1), None);
+        check(json!(1e300), None);
+        check(json!("soon"), None);
+    }
+}

@@ -1,0 +1,120 @@
+//! What a turn tells while it runs: the events of `…/prompt/stream`, one JSON
+//! object each.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// One event. Of each turn the last is [`TurnEvent::Done`],
+/// [`TurnEvent::Error`] or [`TurnEvent::Blocked`], and nothing follows it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case", rename_all_fields = "camelCase")]
+pub enum TurnEvent {
+    /// A model is asked: once a model call, so several times in a turn that
+    /// runs tools.
+    TurnStart,
+    /// More text.
+    TextDelta {
+        /// It.
+        delta: String,
+    },
+    /// More thinking.
+    ThinkingDelta {
+        /// It.
+        delta: String,
+    },
+    /// A tool starts.
+    ToolStart {
+        /// The call.
+        id: String,
+        /// The tool.
+        tool: String,
+        /// Its arguments.
+        params: Value,
+    },
+    /// What a tool printed.
+    ToolOutput {
+        /// The call.
+        id: String,
+        /// A piece of it, as the model gets it.
+        delta: String,
+    },
+    /// A tool has ended and its result is stored.
+    ToolEnd {
+        /// The call.
+        id: String,
+        /// Whether it failed.
+        is_error: bool,
+        /// Exit code where there was one.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        exit_code: Option<i32>,
+        /// Length of the result in bytes.
+        bytes: u64,
+    },
+    /// What a model call took.
+    Usage {
+        /// Tokens read anew.
+        input: u64,
+        /// Tokens written.
+        output: u64,
+        /// Tokens read from the provider's cache.
+        cache_read: u64,
+        /// Tokens written to the provider's cache.
+        cache_write: u64,
+        /// US dollars; `null` where the price is not known.
+        cost_usd: Option<f64>,
+    },
+    /// The turn is over and stored.
+    Done {
+        /// The answer.
+        response: String,
+        /// Why there is none, if it is empty.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        note: Option<String>,
+    },
+    /// The turn failed; what was done stays in the session.
+    Error {
+        /// A word for programs: `aborted`, `max_turns`, `internal`, or that of
+        /// a provider's fault.
+        category: String,
+        /// A sentence for people.
+        message: String,
+        /// The text of the turn so far, if there is any.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        partial: Option<String>,
+    },
+    /// The prompt was refused before a model saw it.
+    Blocked {
+        /// Why.
+        reason: String,
+    },
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(event: TurnEvent, want: Value) {
+        assert_eq!(serde_json::to_value(event).ok(), Some(want));
+    }
+
+    #[test]
+    fn events_have_the_names_that_clients_know() {
+        check(TurnEvent::TurnStart, json!({"type": "turn_start"}));
+        check(
+            TurnEvent::ToolEnd { id: "c".into(), is_error: true, exit_code: Some(3), bytes: 9 },
+            json!({"type": "tool_end", "id": "c", "isError": true, "exitCode": 3, "bytes": 9}),
+        );
+        check(
+            TurnEvent::Usage { input: 1, output: 2, cache_read: 3, cache_write: 4, cost_usd: None },
+            json!({"type": "usage", "input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4,
+                "costUsd": null}),
+        );
+        check(
+            TurnEvent::Done { response: "r".into(), note: None },
+            json!({"type": "done", "response": "r"}),
+        );
+    }
+}

@@ -1,0 +1,89 @@
+//! The hands of a real turn: tools run by the toolbox, model calls stand in
+//! the audit log like any other act.
+
+use super::{Hands, ModelCallEnd};
+use crate::audit::{Act, Audit, Entry, Finish, Target};
+use crate::config::ModelRef;
+use crate::error::Result;
+use crate::tool::{Answer, Call, Caller, CoreCall, Toolbox};
+use crate::worker::Cancel;
+
+/// The toolbox and the audit log, on behalf of one caller.
+pub struct Equipped<'a> {
+    /// Runs the tools.
+    pub toolbox: &'a Toolbox,
+    /// Knows of the model calls.
+    pub audit: &'a Audit,
+    /// Whose turn it is; its `model` names the one that answers.
+    pub caller: Caller,
+}
+
+impl Hands for Equipped<'_> {
+    fn run(&self, call: CoreCall, cancel: &Cancel) -> Result<Answer> {
+        self.toolbox.run(&self.caller, Call::Core(call), cancel)
+    }
+
+    fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>> {
+        let pending = self.audit.begin(&entry(&self.caller, model))?;
+        Ok(Box::new(move |end| {
+            let failed = end.error.is_some();
+            pending.finish(&Finish {
+                exit_code: Some(i32::from(failed)),
+                output_bytes: Some(end.output_bytes),
+                error: end.error,
+            });
+        }))
+    }
+}
+
+/// The audit line of a model call.
+fn entry(caller: &Caller, model: &ModelRef) -> Entry {
+    let name = format!("{}/{}", model.provider, model.model);
+    let session = caller.session.as_ref();
+    Entry {
+        agent: caller.agent.clone(),
+        act: Act::Llm,
+        tool: name.clone(),
+        args: Vec::new(),
+        target: Some(Target::Gateway),
+        session: session.map(|it| it.session_key.clone()),
+        claimed_session: caller.claimed_session.clone(),
+        channel: session.map(|it| it.channel.clone()),
+        model: Some(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tool::SessionRef;
+
+    #[test]
+    fn a_model_call_is_told_by_its_model_and_its_session() {
+        let session = SessionRef {
+            session_key: "api:a:default".into(),
+            channel: "api".into(),
+            chat_id: None,
+            thread_id: None,
+        };
+        let caller = Caller {
+            agent: "a".into(),
+            session: Some(session),
+            claimed_session: None,
+            model: None,
+        };
+        let model = ModelRef { provider: "p".into(), model: "m".into() };
+        let want = Entry {
+            agent: "a".into(),
+            act: Act::Llm,
+            tool: "p/m".into(),
+            args: Vec::new(),
+            target: Some(Target::Gateway),
+            session: Some("api:a:default".into()),
+            claimed_session: None,
+            channel: Some("api".into()),
+            model: Some("p/m".into()),
+        };
+        assert_eq!(entry(&caller, &model), want);
+    }
+}

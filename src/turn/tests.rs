@@ -1,0 +1,382 @@
+//! Whole turns over a cassette and a session file of their own; only the hands
+//! are not real.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::*;
+use crate::config::{self, Home};
+use crate::error::During;
+use crate::sandbox::Exit;
+use crate::session::Store;
+use crate::worker::Canceller;
+
+/// A folder of its own with a home and a cassette.
+struct Place(PathBuf);
+
+impl Place {
+    fn new(cassette: &str) -> Result<Self> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("beige-turn-{}-{number}", std::process::id());
+        let place = Self(std::env::temp_dir().join(name));
+        fs::create_dir_all(&place.0)
+            .and_then(|()| fs::write(place.cassette(), cassette))
+            .during(Kind::Internal, "make a place")?;
+        Ok(place)
+    }
+
+    fn cassette(&self) -> PathBuf {
+        self.0.join("tape.jsonl")
+    }
+
+    fn conversation(&self) -> Result<Conversation> {
+        Store::new(Home::new(self.0.join("home"))).open("k", "a", clock::now())
+    }
+
+    /// Runs one prompt; what it came to and the events it told.
+    fn run(&self, message: &str, hands: &TestHands, cancel: &Cancel) -> Result<Told> {
+        let mut conversation = self.conversation()?;
+        self.run_in(&mut conversation, message, hands, cancel)
+    }
+
+    fn run_in(
+        &self,
+        conversation: &mut Conversation,
+        message: &str,
+        hands: &TestHands,
+        cancel: &Cancel,
+    ) -> Result<Told> {
+        let provider =
+            config::Provider { api: config::Api::Replay, cassette: Some(self.cassette()) };
+        let providers = Registry::new(&BTreeMap::from([("p".to_owned(), provider)]));
+        let model = ModelRef { provider: "p".into(), model: "m".into() };
+        let limits = Limits {
+            max_turns: 3,
+            max_tool_output_bytes: 50_000,
+            exec_timeout: Duration::from_secs(900),
+            http_exec_timeout: Duration::from_secs(120),
+        };
+        let turn =
+            Turn { model: &model, system: "", tools: &[], limits, providers: &providers, hands };
+        let mut events = Vec::new();
+        let result = turn.run(conversation, message, &mut |it| events.push(it), cancel);
+        let result = result.map_err(|it| (it.kind(), it.to_string()));
+        Ok(Told { result, events })
+    }
+
+    /// The messages in the session file, in short: `user hi`, `answer text`,
+    /// `call exec {}`, `result exec: text`, `error exec: text`.
+    fn stored(&self) -> Result<Vec<String>> {
+        let conversation = self.conversation()?;
+        let messages = conversation.session().path().iter().filter_map(|it| match &it.body {
+            crate::session::Body::Message { message, .. } => Some(message),
+            _ => None,
+        });
+        Ok(messages.flat_map(short).collect())
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+struct Told {
+    result: Result<String, (Kind, String)>,
+    events: Vec<TurnEvent>,
+}
+
+impl Told {
+    /// The events as `type` words, in order.
+    fn words(&self) -> String {
+        let word = |it: &TurnEvent| {
+            let value = serde_json::to_value(it).unwrap_or_default();
+            value["type"].as_str().unwrap_or_default().to_owned()
+        };
+        self.events.iter().map(word).collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn short(message: &Message) -> Vec<String> {
+    match message {
+        Message::User(it) => vec![format!("user {}", it.content.text())],
+        Message::Assistant(it) => {
+            let mut parts = vec![format!("answer {}", it.text())];
+            parts.extend(it.tool_calls().map(|it| format!("call {} {}", it.name, it.arguments)));
+            if it.stop_reason == StopReason::Aborted {
+                parts.push("aborted".into());
+            }
+            parts
+        }
+        Message::ToolResult(it) if it.is_error => {
+            vec![format!("error {}: {}", it.tool_name, it.content.text())]
+        }
+        Message::ToolResult(it) => vec![format!("result {}: {}", it.tool_name, it.content.text())],
+        other => vec![format!("{other:?}")],
+    }
+}
+
+/// Answers each call with its command, and fails as the command says.
+#[derive(Default)]
+struct TestHands {
+    /// Called off by the command `stop`.
+    canceller: Option<Canceller>,
+    refuse_models: bool,
+    model_calls: RefCell<Vec<ModelCallEnd>>,
+}
+
+impl Hands for TestHands {
+    fn run(&self, call: CoreCall, _: &Cancel) -> Result<tool::Answer> {
+        let command = call.params["command"].as_str().unwrap_or("nothing").to_owned();
+        match command.as_str() {
+            "refuse" => return Err(Error::new(Kind::Usage, "there is no such tool")),
+            "stop" => {
+                if let Some(it) = &self.canceller {
+                    it.cancel();
+                }
+                return Err(Error::new(Kind::Cancelled, "called off"));
+            }
+            _ => (),
+        }
+        let failed = command == "exit 9";
+        let exit = Exit {
+            code: if failed { 9 } else { 0 },
+            timed_out: false,
+            cancelled: false,
+            note: None,
+            saved: None,
+            duration: Duration::ZERO,
+        };
+        let answer = tool::Answer::text(command);
+        Ok(tool::Answer { is_error: failed, exit: Some(exit), ..answer })
+    }
+
+    fn model_call_begins(&self, _: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>> {
+        if self.refuse_models {
+            return Err(Error::new(Kind::Internal, "the audit log cannot be written"));
+        }
+        Ok(Box::new(|end| self.model_calls.borrow_mut().push(end)))
+    }
+}
+
+fn exec(command: &str) -> String {
+    format!(r#"{{"toolCall":{{"name":"exec","arguments":{{"command":"{command}"}}}}}}"#)
+}
+
+fn line(events: &[String]) -> String {
+    format!("{{\"events\":[{}]}}\n", events.join(","))
+}
+
+fn text(text: &str) -> String {
+    format!(r#"{{"text":"{text}"}}"#)
+}
+
+#[test]
+fn a_turn_runs_its_tools_and_answers() -> Result<()> {
+    let place = Place::new(&(line(&[text("look"), exec("ls")]) + &line(&[text("done")])))?;
+    let hands = TestHands::default();
+    let told = place.run("hi", &hands, &Cancel::never())?;
+    assert_eq!(told.result, Ok("done".into()));
+    assert_eq!(
+        told.words(),
+        "turn_start text_delta usage tool_start tool_output tool_end turn_start text_delta usage done"
+    );
+    let want = [
+        "user hi",
+        "answer look",
+        "call exec {\"command\":\"ls\"}",
+        "result exec: ls",
+        "answer done",
+    ];
+    assert_eq!(place.stored()?, want);
+    assert_eq!(hands.model_calls.borrow().len(), 2);
+    Ok(())
+}
+
+#[test]
+fn the_next_prompt_goes_on_at_the_next_line() -> Result<()> {
+    let place = Place::new(&(line(&[text("one")]) + &line(&[text("two")])))?;
+    let hands = TestHands::default();
+    for want in ["one", "two"] {
+        assert_eq!(place.run("hi", &hands, &Cancel::never())?.result, Ok(want.into()));
+    }
+    let last = place.run("hi", &hands, &Cancel::never())?.result;
+    assert!(last.as_ref().is_ok_and(|it| it.contains("tape.jsonl")), "{last:?}");
+    Ok(())
+}
+
+#[test]
+fn what_a_tool_failed_with_reaches_the_model_as_an_error() -> Result<()> {
+    let calls = line(&[exec("exit 9"), exec("refuse"), exec("fine")]);
+    let place = Place::new(&(calls + &line(&[text("ok")])))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    let stored = place.stored()?;
+    let want = ["error exec: exit 9", "error exec: there is no such tool", "result exec: fine"];
+    assert_eq!(stored[5..8], want);
+    let end =
+        TurnEvent::ToolEnd { id: "call_1_1".into(), is_error: true, exit_code: Some(9), bytes: 6 };
+    assert!(told.events.contains(&end));
+    Ok(())
+}
+
+#[track_caller]
+fn check_arguments(arguments: &str, stored: &str, result: &str) -> Result<()> {
+    let call = format!(r#"{{"toolCall":{{"name":"exec","arguments":{arguments}}}}}"#);
+    let place = Place::new(&(line(&[call]) + &line(&[text("ok")])))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    assert_eq!(told.result, Ok("ok".into()));
+    let got = place.stored()?;
+    assert_eq!(got[2], stored);
+    assert!(got[3].starts_with(result), "{got:?}");
+    Ok(())
+}
+
+#[test]
+fn arguments_of_every_form_are_answered() -> Result<()> {
+    let empty = "call exec {}";
+    check_arguments("\"\"", empty, "result exec: nothing")?;
+    check_arguments("null", empty, "result exec: nothing")?;
+    check_arguments("\"null\"", empty, "result exec: nothing")?;
+    check_arguments("\"{}\"", empty, "result exec: nothing")?;
+    check_arguments("[]", empty, "error exec: `exec` was not run: the arguments must be")?;
+    let broken = r#""{\"command\": \"ls\"""#;
+    check_arguments(broken, empty, "error exec: `exec` was not run: the arguments are not valid")
+}
+
+#[test]
+fn a_model_that_never_ends_is_ended() -> Result<()> {
+    let place = Place::new(&line(&[text("again"), exec("ls")]).repeat(9))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    assert!(told.result.is_err_and(|(_, it)| it.contains("after 3 model calls")));
+    let partial = Some("again\n\nagain\n\nagain".to_owned());
+    assert!(
+        matches!(told.events.last(), Some(TurnEvent::Error { category, partial: it, .. }) if category == "max_turns" && *it == partial)
+    );
+    let stored = place.stored()?;
+    assert_eq!(stored.iter().filter(|it| it.starts_with("call")).count(), 3);
+    assert_eq!(stored.iter().filter(|it| it.starts_with("result")).count(), 3);
+    Ok(())
+}
+
+#[test]
+fn no_content_is_an_empty_answer_with_a_note() -> Result<()> {
+    let place = Place::new(&line(&[]))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    assert_eq!(told.result, Ok(String::new()));
+    assert!(matches!(told.events.last(), Some(TurnEvent::Done { note: Some(_), .. })));
+    Ok(())
+}
+
+#[test]
+fn calling_off_answers_every_open_call() -> Result<()> {
+    let place = Place::new(&line(&[exec("stop"), exec("never")]))?;
+    let (canceller, cancel) = Cancel::pair();
+    let hands = TestHands { canceller: Some(canceller), ..TestHands::default() };
+    let told = place.run("hi", &hands, &cancel)?;
+    assert_eq!(told.result.map_err(|it| it.0), Err(Kind::Cancelled));
+    assert_eq!(
+        told.events.iter().filter(|it| matches!(it, TurnEvent::ToolStart { .. })).count(),
+        1
+    );
+    let stored = place.stored()?;
+    assert_eq!(stored.iter().filter(|it| it.contains("interrupted")).count(), 2);
+    assert_eq!(stored.last().map(String::as_str), Some("aborted"));
+    Ok(())
+}
+
+#[test]
+fn a_call_to_a_model_that_is_called_off_keeps_what_it_said() -> Result<()> {
+    let place = Place::new(&line(&[text("never")]))?;
+    let (canceller, cancel) = Cancel::pair();
+    canceller.cancel();
+    let hands = TestHands::default();
+    let told = place.run("hi", &hands, &cancel)?;
+    assert_eq!(told.result.map_err(|it| it.0), Err(Kind::Cancelled));
+    assert_eq!(place.stored()?, ["user hi", "answer ", "aborted"]);
+    let want = ModelCallEnd { output_bytes: 0, error: Some("the call was called off".into()) };
+    assert_eq!(*hands.model_calls.borrow(), [want]);
+    Ok(())
+}
+
+#[test]
+fn a_failed_call_keeps_its_text_and_runs_nothing() -> Result<()> {
+    let broken = line(&[text("half"), exec("ls"), r#"{"error":"overloaded"}"#.into()]);
+    let place = Place::new(&broken)?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    assert_eq!(told.result, Err((Kind::Internal, "overloaded".into())));
+    assert_eq!(place.stored()?, ["user hi", "answer half"]);
+    assert_eq!(told.words(), "turn_start text_delta usage error");
+    Ok(())
+}
+
+#[test]
+fn no_model_is_called_that_the_audit_log_does_not_know_of() -> Result<()> {
+    let place = Place::new(&line(&[text("never")]))?;
+    let hands = TestHands { refuse_models: true, ..TestHands::default() };
+    let told = place.run("hi", &hands, &Cancel::never())?;
+    assert!(told.result.is_err_and(|(_, it)| it.contains("audit log")));
+    assert_eq!(place.stored()?, ["user hi"]);
+    Ok(())
+}
+
+#[test]
+fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
+    let place = Place::new(&line(&[text("ok")]))?;
+    let mut conversation = place.conversation()?;
+    let path = conversation.path().to_owned();
+    let hands = Watching(path, RefCell::new(false));
+    let model = ModelRef { provider: "gone".into(), model: "m".into() };
+    let limits = Limits {
+        max_turns: 1,
+        max_tool_output_bytes: 1,
+        exec_timeout: Duration::ZERO,
+        http_exec_timeout: Duration::ZERO,
+    };
+    let providers = Registry::new(&BTreeMap::new());
+    let turn = Turn {
+        model: &model,
+        system: "",
+        tools: &[],
+        limits,
+        providers: &providers,
+        hands: &hands,
+    };
+    let told = turn.run(&mut conversation, "remember me", &mut |_| (), &Cancel::never());
+    assert!(told.is_err() && *hands.1.borrow());
+    Ok(())
+}
+
+#[test]
+fn the_demo_answers_any_prompt() -> Result<()> {
+    let place = Place::new(include_str!("../../examples/demo.jsonl"))?;
+    let mut words = Vec::new();
+    for prompt in ["hi", "and now?", "go on", "more"] {
+        let told = place.run(prompt, &TestHands::default(), &Cancel::never())?;
+        assert!(told.result.as_ref().is_ok_and(|it| !it.is_empty()), "{:?}", told.result);
+        words.push(told.words().matches("tool_start").count());
+    }
+    // The hands of this test answer without an exit code, as if tools failed.
+    assert_eq!(words, [1, 1, 0, 0]);
+    Ok(())
+}
+
+/// Notes whether the message was in the file when a model was about to be asked.
+struct Watching(PathBuf, RefCell<bool>);
+
+impl Hands for Watching {
+    fn run(&self, _: CoreCall, _: &Cancel) -> Result<tool::Answer> {
+        Err(Error::new(Kind::Internal, "nothing is called here"))
+    }
+
+    fn model_call_begins(&self, _: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>> {
+        let file = fs::read_to_string(&self.0).unwrap_or_default();
+        *self.1.borrow_mut() = file.contains("remember me");
+        Ok(Box::new(|_| ()))
+    }
+}

@@ -1,0 +1,66 @@
+//! A supervisor's word with PID 1 of its container. While the connection
+//! stands, PID 1 knows that this supervisor has a command; if it ends without
+//! the farewell, the supervisor was killed, and PID 1 kills what it left.
+//! Where PID 1 is not ours (bubblewrap) there is nobody to speak to.
+
+use std::os::fd::OwnedFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
+use rustix::process::{Pid, getpid, getppid};
+
+/// The abstract socket of PID 1: needs no file, and no other container sees
+/// it.
+pub(crate) const NAME: &[u8] = b"beige-init";
+
+/// What PID 1 answers once it watches over the supervisor.
+pub(crate) const ACCEPTED: &[u8] = b"w";
+
+/// What begins the farewell: the numbers of the children that may live on
+/// follow, each on a line of its own.
+pub(crate) const FAREWELL: &str = "ok\n";
+
+/// The connection to PID 1, if it is ours.
+pub(crate) struct Registration(Option<OwnedFd>);
+
+impl Registration {
+    /// Registers this process; returns once PID 1 watches over it, or after a
+    /// second without an answer.
+    pub(crate) fn make() -> Self {
+        // Only `docker exec` and its like start a process from outside of the
+        // container's processes, and only such a one is taken.
+        if getpid() == Pid::INIT || getppid().is_some() {
+            return Self(None);
+        }
+        Self(connect_to_init().ok().filter(accepted))
+    }
+
+    /// Says that these children may live on.
+    pub(crate) fn farewell(self, children: &[i32]) {
+        let Some(socket) = self.0 else { return };
+        let mut text = String::from(FAREWELL);
+        for child in children {
+            text.push_str(&format!("{child}\n"));
+        }
+        let _ = send(&socket, text.as_bytes(), SendFlags::NOSIGNAL);
+    }
+}
+
+fn connect_to_init() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &SocketAddrUnix::new_abstract_name(NAME)?)?;
+    Ok(socket)
+}
+
+fn accepted(socket: &OwnedFd) -> bool {
+    let mut readable = [PollFd::new(socket, PollFlags::IN)];
+    let limit = Timespec { tv_sec: 1, tv_nsec: 0 };
+    let mut answer = [0; 1];
+    matches!(rustix::event::poll(&mut readable, Some(&limit)), Ok(1))
+        && recv(socket, &mut answer, RecvFlags::DONTWAIT).is_ok()
+        && answer == ACCEPTED
+}
