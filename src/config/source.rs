@@ -127,6 +127,7 @@ fn cannot_open(error: &std::io::Error) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::panic)]
 mod tests {
     use super::*;
 

@@ -1,3 +1,9 @@
+//! The whole way of a file, with an environment and a host made up: what is
+//! refused, what is warned of, what has which default, and that no bytes
+//! whatever end in a panic.
+
+#![allow(clippy::panic)]
+
 use super::*;
 
 use std::os::unix::fs::symlink;
