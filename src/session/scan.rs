@@ -32,9 +32,10 @@ pub(super) struct Scanned {
 }
 
 /// How a file ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum FileEnd {
     /// With a whole line, or it is empty.
+    #[default]
     Whole,
     /// With a sound line that only lacks its newline.
     Unended,
@@ -101,12 +102,6 @@ struct Index {
     end: FileEnd,
 }
 
-impl Default for FileEnd {
-    fn default() -> Self {
-        Self::Whole
-    }
-}
-
 /// The part of a line that makes the tree.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -130,6 +125,9 @@ impl Index {
             self.take(&line, taken, offset, number);
             offset += taken.bytes;
         }
+        // Parents are places by now; what led to them is as large as the rest.
+        self.by_key = HashMap::new();
+        self.nodes.shrink_to_fit();
         Ok(())
     }
 
@@ -149,11 +147,12 @@ impl Index {
     }
 
     fn take_sound(&mut self, text: &[u8], offset: u64, number: u32) -> bool {
-        if self.header.is_none() && self.nodes.is_empty() {
-            if let Ok(header) = serde_json::from_slice(text) {
-                self.header = Some(header);
-                return true;
-            }
+        if self.header.is_none()
+            && self.nodes.is_empty()
+            && let Ok(header) = serde_json::from_slice(text)
+        {
+            self.header = Some(header);
+            return true;
         }
         let Ok(peek) = serde_json::from_slice::<Peek<'_>>(text) else { return false };
         if peek.kind == "session" {
@@ -341,10 +340,10 @@ fn id_of_line(number: u32) -> String {
 
 /// An id as a number; hexadecimal ones are themselves.
 fn key_of(id: &str) -> u64 {
-    if id.len() == 8 {
-        if let Ok(key) = u32::from_str_radix(id, 16) {
-            return u64::from(key);
-        }
+    if id.len() == 8
+        && let Ok(key) = u32::from_str_radix(id, 16)
+    {
+        return u64::from(key);
     }
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);
