@@ -5,7 +5,7 @@
 use std::fmt;
 use std::io::{BufReader, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -255,12 +255,6 @@ impl Resolver for NoNames {
         addresses.push(([127, 0, 0, 1], 0).into());
         Ok(addresses)
     }
-}
-
-/// Whether a path is a socket that somebody may listen on.
-pub(super) fn is_socket(path: &Path) -> bool {
-    use std::os::unix::fs::FileTypeExt;
-    path.metadata().is_ok_and(|it| it.file_type().is_socket())
 }
 
 #[cfg(test)]

@@ -14,9 +14,9 @@ use serde_json::{Value, json};
 use tool_client::frame;
 
 use super::client::{self, Api};
-use super::{Command, Invocation, print, stdin, tell, unknown};
+use super::{Command, Invocation, logger, print, stdin, tell, unknown};
 use crate::error::{During, Error, Kind, Result};
-use crate::gateway::{Gateway, Only};
+use crate::gateway::Gateway;
 use crate::sandbox::pump::{Note, Pump};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::tool::CommandCall;
@@ -243,7 +243,8 @@ fn alone(
     cancel: &Cancel,
 ) -> Result<Exit> {
     let (config, redactor) = invocation.load_config()?;
-    let gateway = Gateway::for_one_call(config, Only::Agent(request.agent.clone()), redactor)?;
+    logger::for_one_call(redactor.clone())?;
+    let gateway = Gateway::for_one_call(config, &request.agent, redactor)?;
     gateway.handle().run_command(
         &request.agent,
         request.call.clone(),

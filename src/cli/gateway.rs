@@ -14,10 +14,11 @@ use serde_json::{Value, json};
 
 use super::client::Api;
 use super::{Command, Invocation, logger, print, setup, tell, tidy, unknown};
+use crate::channel::http::Http;
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{Holder, HomeLock, Role};
-use crate::gateway::{self, End};
+use crate::gateway::{self, End, FrontEnds};
 use crate::worker::{Cancel, Worker};
 
 /// What the daemon writes once it answers.
@@ -129,9 +130,15 @@ fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
     } else {
         logger::to_stderr(config.gateway.log_level, redactor.clone())?;
     }
-    let reload = || invocation.load_config();
-    let ready = || if daemon { detach(&config_log(invocation)) } else { Ok(()) };
-    let end = gateway::serve(config.clone(), redactor, &reload, &ready)
+    let log_file = config.gateway.log_file.clone();
+    let front = FrontEnds {
+        start: &|handle, doors, config| {
+            Http::start(handle, doors.tcp, doors.unix, config).map(|it| Box::new(it) as Box<dyn Send>)
+        },
+        ready: &|| if daemon { detach(&log_file) } else { Ok(()) },
+        reload: &|| invocation.load_config(),
+    };
+    let end = gateway::serve(config, redactor, &front)
         .map_err(|it| if is_for_good(&it) { it.of_kind(Kind::Config) } else { it })?;
     Ok(match end {
         End::Stopped => 0,
@@ -144,16 +151,12 @@ fn is_for_good(error: &Error) -> bool {
     matches!(error.kind(), Kind::Config | Kind::Conflict)
 }
 
-fn config_log(invocation: &Invocation) -> Option<std::path::PathBuf> {
-    invocation.load_config().ok().map(|it| it.0.gateway.log_file)
-}
-
 /// Says that the gateway answers and lets go of the terminal it came from.
-fn detach(log_file: &Option<std::path::PathBuf>) -> Result<()> {
+fn detach(log_file: &Path) -> Result<()> {
     let what = "leave the terminal";
     print(&format!("{READY}\n"))?;
     let null = File::options().read(true).write(true).open("/dev/null").during(Kind::Internal, what)?;
-    let log = log_file.as_ref().and_then(|it| File::options().append(true).open(it).ok());
+    let log = File::options().append(true).open(log_file).ok();
     rustix::stdio::dup2_stdout(&null).during(Kind::Internal, what)?;
     // A panic's words belong into the log.
     rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&null)).during(Kind::Internal, what)

@@ -13,6 +13,9 @@ use crate::config;
 use crate::error::{During, Error, Kind, Result};
 use crate::secret::Redactor;
 
+/// Records under this target tell a person who waits what is going on.
+const PROGRESS: &str = "progress";
+
 /// Longest text of one record, in bytes.
 const MAX_RECORD: usize = 8 * 1024;
 
@@ -25,6 +28,22 @@ pub(super) fn to_stderr(level: log::LevelFilter, redactor: Redactor) -> Result<(
 pub(super) fn to_file(gateway: &config::Gateway, redactor: Redactor) -> Result<()> {
     let file = RotatingFile::open(gateway)?;
     install(gateway.log_level, redactor, Target::Pipe(Box::new(file)))
+}
+
+/// Log of a one-shot: warnings, and the progress of what takes long, as plain
+/// sentences on standard error.
+pub(super) fn for_one_call(redactor: Redactor) -> Result<()> {
+    Builder::new()
+        .filter_level(log::LevelFilter::Warn)
+        .filter_module(PROGRESS, log::LevelFilter::Info)
+        .parse_env("BEIGE_LOG")
+        .target(Target::Stderr)
+        .format(move |out, record| {
+            let text = record.args().to_string();
+            writeln!(out, "beige: {}", one_line(&redactor.mask(cut(&text))))
+        })
+        .try_init()
+        .map_err(|error| Error::new(Kind::Internal, format!("start the log: {error}")))
 }
 
 fn install(level: log::LevelFilter, redactor: Redactor, target: Target) -> Result<()> {

@@ -2,17 +2,17 @@
 //! records; building comes after. A command returns its exit code; nothing
 //! here decides what the engine decides.
 
+mod audit;
 mod client;
 mod exec;
 mod gateway;
 mod logger;
 mod prompt;
+mod sandbox;
 mod setup;
 mod stdin;
 
 use std::ffi::OsString;
-pub mod audit;
-pub mod sandbox;
 
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,8 @@ const COMMANDS: &[&Command] = &[
     &gateway::COMMAND,
     &exec::COMMAND,
     &prompt::COMMAND,
+    &sandbox::COMMAND,
+    &audit::COMMAND,
 ];
 
 /// One command.
@@ -49,7 +51,6 @@ pub struct Command {
 pub struct Invocation {
     parser: lexopt::Parser,
     config: Option<PathBuf>,
-    command: &'static Command,
 }
 
 /// Runs the command line; gives the exit code. Everything a person must know
@@ -81,7 +82,7 @@ fn dispatch(mut parser: lexopt::Parser) -> Result<u8, Failure> {
             }
             Some(Value(name)) => {
                 let command = find(&name).map_err(|it| (None, it))?;
-                let mut invocation = Invocation { parser, config, command };
+                let mut invocation = Invocation { parser, config };
                 return (command.run)(&mut invocation).or_else(|error| match error.kind() {
                     Kind::Cancelled if invocation.help_asked(&error) => say(command.help),
                     _ => Err((Some(command), error)),
@@ -149,6 +150,7 @@ const HELP: &str = "help was asked for";
 impl Invocation {
     /// The next argument that is the command's own: `--config FILE` and
     /// `--help` are common to all and taken here.
+    #[allow(clippy::should_implement_trait, reason = "what it gives borrows the parser")]
     pub fn next(&mut self) -> Result<Option<Arg<'_>>> {
         loop {
             // Looked at twice, since what is given out borrows the parser.
@@ -269,6 +271,11 @@ pub fn tell(text: &str) {
 /// Whether standard output takes colours: a terminal, and no `NO_COLOR`.
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+}
+
+/// Whether a person watches: standard error is a terminal.
+fn is_watched() -> bool {
+    io::stderr().is_terminal()
 }
 
 fn write_to(out: &mut impl Write, text: &str) -> Result<()> {

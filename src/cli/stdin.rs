@@ -1,5 +1,5 @@
-//! The process's own standard input and signals, as a [`Feed`] for a command.
-//! The reading thread ends with its owner, also while nothing comes.
+//! The process's own standard input and signals: as a [`Feed`] for a command,
+//! or as a cancel. Every thread ends with its owner, also while nothing comes.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -51,6 +51,30 @@ pub(super) fn start(canceller: Canceller) -> Result<(Feeding, Feed)> {
         _signal_thread: signal_thread,
     };
     Ok((feeding, Feed { stdin, signals }))
+}
+
+/// A thread that calls something off on SIGINT or SIGTERM; dropping it ends it.
+pub(super) struct SignalWatch {
+    handle: Handle,
+    _thread: Worker,
+}
+
+/// Calls off by `canceller` on the first SIGINT or SIGTERM.
+pub(super) fn cancel_on_signal(canceller: Canceller) -> Result<SignalWatch> {
+    let mut caught = Signals::new([SIGINT, SIGTERM]).during(Kind::Internal, "take over signals")?;
+    let handle = caught.handle();
+    let thread = Worker::spawn("signal", move || {
+        for _ in caught.forever() {
+            canceller.cancel();
+        }
+    })?;
+    Ok(SignalWatch { handle, _thread: thread })
+}
+
+impl Drop for SignalWatch {
+    fn drop(&mut self) {
+        self.handle.close();
+    }
 }
 
 impl Drop for Feeding {

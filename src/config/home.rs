@@ -1,6 +1,8 @@
 //! The state folder (`$BEIGE_HOME`, default `~/.beige`): where everything in
 //! it lies and with which modes it is made. No other module joins these paths.
 
+use std::env;
+use std::ffi::OsString;
 use std::fs::{DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -19,21 +21,22 @@ impl Home {
         Self { root: root.into() }
     }
 
-    /// `$BEIGE_HOME` (made absolute), else `~/.beige`. An empty variable counts
-    /// as unset.
+    /// `$BEIGE_HOME`, made absolute, else `$HOME/.beige`. A [`Kind::Config`]
+    /// error if neither is set.
     pub fn from_env() -> Result<Self> {
-        let set = |name| std::env::var_os(name).filter(|it| !it.is_empty());
-        if let Some(root) = set("BEIGE_HOME") {
-            let root = std::path::absolute(root).during(Kind::Config, "resolve $BEIGE_HOME")?;
-            return Ok(Self::new(root));
-        }
-        match set("HOME") {
-            Some(home) => Ok(Self::new(PathBuf::from(home).join(".beige"))),
-            None => Err(Error::new(
-                Kind::Config,
-                "find the state folder: neither BEIGE_HOME nor HOME is set; set BEIGE_HOME",
-            )),
-        }
+        Self::from_variables(env::var_os("BEIGE_HOME"), env::var_os("HOME"))
+    }
+
+    fn from_variables(own: Option<OsString>, user: Option<OsString>) -> Result<Self> {
+        let is_set = |it: &OsString| !it.is_empty();
+        let own = own.filter(is_set).map(PathBuf::from);
+        let user = user.filter(is_set).map(|it| PathBuf::from(it).join(".beige"));
+        let root = own.or(user).ok_or_else(|| {
+            Error::new(Kind::Config, "neither BEIGE_HOME nor HOME is set; set one of them")
+        })?;
+        std::path::absolute(&root)
+            .map(Self::new)
+            .during(Kind::Config, format!("find the state folder {}", root.display()))
     }
 
     /// The folder itself.
@@ -49,6 +52,12 @@ impl Home {
     /// The HTTP API's Unix socket, 0600.
     pub fn api_socket(&self) -> PathBuf {
         self.root.join("api.sock")
+    }
+
+    /// What the HTTP API's front door keeps to itself, 0700: the socket of the
+    /// server behind it, large bodies.
+    pub fn door(&self) -> PathBuf {
+        self.root.join("door")
     }
 
     /// The HTTP API's bearer token, 0600.
@@ -200,4 +209,25 @@ pub fn create_mounted(folder: &Path) -> Result<()> {
         .create(folder)
         .and_then(|()| std::fs::set_permissions(folder, Permissions::from_mode(0o755)))
         .during(Kind::Internal, format!("make the folder {}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(own: Option<&str>, user: Option<&str>, expected: Option<PathBuf>) {
+        let home = Home::from_variables(own.map(OsString::from), user.map(OsString::from));
+        assert_eq!(home.ok().map(|it| it.root), expected);
+    }
+
+    #[test]
+    fn the_state_folder_is_named_by_the_environment() {
+        check(Some("/srv/b"), Some("/home/u"), Some("/srv/b".into()));
+        check(None, Some("/home/u"), Some("/home/u/.beige".into()));
+        check(Some(""), Some("/home/u"), Some("/home/u/.beige".into()));
+        check(Some("rel"), None, std::path::absolute("rel").ok());
+        check(Some(""), Some(""), None);
+        check(None, None, None);
+    }
 }

@@ -9,9 +9,10 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
 use super::running::Entered;
+use super::turns::run_turn;
 use super::{Engine, PromptRequest};
-use crate::error::{Error, Kind, Result};
-use crate::turn::{self, TurnEvent};
+use crate::error::{Error, Kind};
+use crate::turn::TurnEvent;
 use crate::worker::{Cancel, Worker};
 
 /// Events of a turn that may wait for a slow subscriber.
@@ -181,24 +182,8 @@ fn tell(subscriber: &mut Option<&Sender<TurnEvent>>, event: TurnEvent) {
 
 fn refuse(events: &Sender<TurnEvent>, error: &Error) {
     let _ = events.try_send(TurnEvent::Error {
-        category: "gateway".to_owned(),
+        category: "gateway",
         message: error.to_string(),
         partial: None,
     });
-}
-
-/// One turn from its prompt to its last event, on this thread.
-pub(super) fn run_turn(
-    engine: &Engine,
-    request: &PromptRequest,
-    events: &mut dyn FnMut(TurnEvent),
-    cancel: &Cancel,
-) {
-    if let Err(error) = try_turn(engine, request, events, cancel) {
-        events(TurnEvent::Error {
-            category: "gateway".to_owned(),
-            message: engine.redactor.mask(&error.to_string()).into_owned(),
-            partial: None,
-        });
-    }
 }

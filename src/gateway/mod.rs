@@ -5,14 +5,15 @@
 
 pub mod daemon;
 pub mod hub;
+mod running;
 mod runtime;
 mod serve;
 pub mod socket;
-
-mod running;
+mod turns;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender};
@@ -21,10 +22,10 @@ use serde::Serialize;
 pub use serve::{Doors, End, FrontEnds, serve};
 
 use crate::audit::{self, Audit};
-use crate::clock;
 use crate::config::{self, Config, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::Registry;
+use crate::provider;
 use crate::sandbox::{self, Exit, Feed, Output};
 use crate::secret::Redactor;
 use crate::session::Store;
@@ -50,10 +51,12 @@ pub(crate) struct Engine {
     pub(crate) config: Config,
     pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) store: Store,
+    pub(crate) providers: provider::Registry,
     pub(crate) audit: Audit,
     redactor: Redactor,
     running: Running,
     started: Instant,
+    address: OnceLock<SocketAddr>,
     hub: Option<Sender<Event>>,
 }
 
@@ -86,6 +89,8 @@ pub struct Health {
     pub status: &'static str,
     /// The program's version.
     pub version: &'static str,
+    /// Where it listens for TCP, as `address:port`.
+    pub address: Option<String>,
     /// Seconds since the start.
     pub uptime_seconds: u64,
     /// Number of agents.
@@ -158,11 +163,13 @@ impl Engine {
         Ok(Arc::new(Self {
             toolbox: Arc::new(toolbox),
             store: Store::new(config.home.clone()),
+            providers: provider::Registry::new(&config.providers),
             config,
             audit,
             redactor,
             running: Running::default(),
             started: Instant::now(),
+            address: OnceLock::new(),
             hub,
         }))
     }
@@ -195,7 +202,7 @@ fn equip(config: &Config, agent: &config::Agent, registry: &Registry) -> Result<
     let what = || format!("prepare the agent `{}`", agent.name);
     let all = registry.packages();
     let packages = agent.tools.iter().filter_map(|it| registry.tool(it)).filter_map(|tool| {
-        all.get(tool.plugin()).map(|path| (tool.plugin().to_owned(), path.clone()))
+        all.get(&tool.plugin).map(|path| (tool.plugin.clone(), path.clone()))
     });
     let spec = sandbox::prepare(
         &config.home,
@@ -205,7 +212,7 @@ fn equip(config: &Config, agent: &config::Agent, registry: &Registry) -> Result<
     )
     .map_err(|it| it.within(what()))?;
     let sandbox = runtime::choose(&config.home, agent, spec).map_err(|it| it.within(what()))?;
-    Ok(Equipment { agent: agent.clone(), sandbox })
+    Ok(Equipment { agent: agent.clone(), folder: config.home.agent(&agent.name), sandbox })
 }
 
 /// An engine for one call, with a socket of its own beside a gateway's.
@@ -263,11 +270,12 @@ impl Handle {
         Health {
             status: if self.is_draining() { "draining" } else { "ok" },
             version: env!("CARGO_PKG_VERSION"),
+            address: engine.address.get().map(ToString::to_string),
             uptime_seconds: engine.started.elapsed().as_secs(),
             agents: equipment.len(),
             sandboxes: equipment.values().filter(|it| it.sandbox.seems_up()).count(),
             running: engine.running.count(),
-            degraded: engine.audit.trouble().into_iter().collect(),
+            degraded: engine.audit.flush().err().map(|it| it.to_string()).into_iter().collect(),
         }
     }
 
@@ -347,7 +355,7 @@ impl Handle {
         cancel: &Cancel,
     ) -> Result<()> {
         let request = self.engine.checked(request)?;
-        hub::run_turn(&self.engine, &request, events, cancel);
+        turns::run_turn(&self.engine, &request, events, cancel);
         Ok(())
     }
 
@@ -357,7 +365,7 @@ impl Handle {
         filter: &audit::Filter,
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()> {
-        audit::read(&self.engine.config.home, filter, each)
+        audit::read(&self.engine.config.home, filter, each).map(drop)
     }
 
     /// A text with all known secrets masked.
@@ -438,9 +446,4 @@ fn view(agent: &config::Agent, registry: &Registry) -> AgentView {
         tool_context: registry.context_text(&agent.tools),
         skill_context: String::new(),
     }
-}
-
-/// The moment, for what needs one.
-pub(crate) fn now() -> clock::Time {
-    clock::now()
 }

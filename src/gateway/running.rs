@@ -10,7 +10,7 @@ use crate::worker::Cancel;
 
 /// Everything that runs for a front end. Clones share one table.
 #[derive(Clone, Debug, Default)]
-pub struct Running {
+pub(super) struct Running {
     table: Arc<(Mutex<Table>, Condvar)>,
 }
 
@@ -23,14 +23,14 @@ struct Table {
 
 /// Something that runs; leaves the table when dropped.
 #[derive(Debug)]
-pub struct Entered {
+pub(super) struct Entered {
     running: Running,
     id: u64,
 }
 
 impl Running {
     /// Lets a call in, or says [`Kind::Busy`] while the gateway drains.
-    pub fn enter(&self, cancel: &Cancel) -> Result<Entered> {
+    pub(super) fn enter(&self, cancel: &Cancel) -> Result<Entered> {
         let mut table = self.lock();
         if table.draining {
             return Err(Error::new(Kind::Busy, "the gateway is stopping; nothing was begun"));
@@ -42,31 +42,31 @@ impl Running {
     }
 
     /// Whether nothing new is let in.
-    pub fn is_draining(&self) -> bool {
+    pub(super) fn is_draining(&self) -> bool {
         self.lock().draining
     }
 
     /// Number of calls that run now.
-    pub fn count(&self) -> usize {
+    pub(super) fn count(&self) -> usize {
         self.lock().cancels.len()
     }
 
     /// Calls everything off that runs.
-    pub fn call_off(&self) {
+    pub(super) fn call_off(&self) {
         for cancel in self.lock().cancels.values() {
             cancel.call_off();
         }
     }
 
     /// From now on nothing new is let in.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         self.lock().draining = true;
     }
 
     /// Lets nothing new in, waits `patience` for what runs, calls the rest
     /// off, and waits `patience_after` for that. Gives the number of calls
     /// that still run then.
-    pub fn drain(&self, patience: Duration, patience_after: Duration) -> usize {
+    pub(super) fn drain(&self, patience: Duration, patience_after: Duration) -> usize {
         self.close();
         if self.wait_empty(patience) {
             return 0;

@@ -96,6 +96,10 @@ impl Round<'_> {
         let api_socket = config.home.api_socket();
         let hub_sender = Some(self.events.clone());
         let engine = Engine::build(config, &Only::All, redactor, None, hub_sender)?;
+        if let Ok(address) = doors.tcp.local_addr() {
+            // Set once, right here.
+            let _ = engine.address.set(address);
+        }
         let sockets = listen_for_agents(&engine)?;
         let handle = Handle { engine: Arc::clone(&engine) };
         let front = (self.front.start)(handle, doors, &engine.config)?;

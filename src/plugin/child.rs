@@ -359,14 +359,22 @@ fn is_passing(error: &io::Error) -> bool {
 
 /// Says what a person can do, without what the host looks like.
 fn not_started(error: &io::Error) -> Error {
-    let why = match error.kind() {
-        ErrorKind::NotFound => {
-            "its program, or the interpreter named in the program's first line, is not there"
+    let (kind, why) = match error.kind() {
+        ErrorKind::NotFound => (
+            Kind::Internal,
+            "its program, the interpreter named in the program's first line, or the plugin's \
+             folder is not there",
+        ),
+        ErrorKind::PermissionDenied => {
+            (Kind::Internal, "its program may not be executed, or a folder of PATH not be read")
         }
-        ErrorKind::PermissionDenied => "its program may not be executed",
-        ErrorKind::ExecutableFileBusy => "its program is just being written; try again",
-        ErrorKind::ArgumentListTooLong => "its arguments or its configuration are too long",
+        ErrorKind::ExecutableFileBusy => {
+            (Kind::Busy, "its program is just being written; try again")
+        }
+        ErrorKind::ArgumentListTooLong => {
+            (Kind::TooLarge, "its arguments and its environment are too long together")
+        }
         _ => return Error::new(Kind::Internal, format!("start its program: {error}")),
     };
-    Error::new(Kind::Internal, why)
+    Error::new(kind, why)
 }

@@ -161,7 +161,10 @@ impl Registry {
             wrong.push("there is another plugin of this name".into());
         }
         manifest::check_env("env", &entry.env, &mut wrong);
-        let config = merge(&manifest.default_config, &entry.config);
+        let config = match &entry.config {
+            Value::Null => manifest.default_config.clone(),
+            it => merge(&manifest.default_config, it),
+        };
         if let Some(schema) = &manifest.schema {
             schema.check("config", &config, &mut wrong);
         }
@@ -182,6 +185,7 @@ impl Registry {
         let prefixed = manifest.warnings.iter().map(|it| format!("plugins.{}: {it}", entry.name));
         self.warnings.extend(prefixed);
         for tool in manifest.tools {
+            // Its name begins with the plugin's, so it can replace no other.
             let mut env = tool.env;
             env.extend(entry.env.clone());
             let tool = Tool {

@@ -65,6 +65,9 @@ const UNFINISHED: &str = ".beige-unfinished";
 /// each of them whole.
 pub fn refresh(source: &Path, private: &[String], target: &Path) -> Result<()> {
     let wanted = Listing::of(source, private)?;
+    if let Some(parent) = target.parent() {
+        home::create_private(parent)?;
+    }
     home::create_mounted(target)?;
     let _lock = lock(target)?;
     remove_stale(&wanted, target, Path::new(""))?;
@@ -186,7 +189,8 @@ fn too_large(path: &Path, limit: &str) -> Error {
 fn is_private(path: &Path, private: &[String]) -> bool {
     let path = path.to_string_lossy();
     let lower = path.to_lowercase();
-    ALWAYS_PRIVATE.iter().any(|it| globs::matches(it, &lower))
+    path == UNFINISHED
+        || ALWAYS_PRIVATE.iter().any(|it| globs::matches(it, &lower))
         || private.iter().any(|it| globs::matches(it, &path))
 }
 

@@ -91,8 +91,9 @@ pub struct Output {
 /// Runs a call to its end and keeps at most `cap` bytes of its output.
 ///
 /// Errors: [`Kind::Usage`] (a NUL), [`Kind::TooLarge`] (arguments over their
-/// bound), [`Kind::Cancelled`] (the tree was killed), [`Kind::Internal`] (it
-/// could not be started).
+/// bound), [`Kind::Busy`] (the program is just being written),
+/// [`Kind::Cancelled`] (the tree was killed), [`Kind::Internal`] (it could not
+/// be started).
 pub fn call(tool: &Tool, call: &RunCall<'_>, cancel: &Cancel, cap: usize) -> Result<Output> {
     if let Some(flag) = refused_flag(tool.flags.as_deref(), call.args) {
         return Ok(refusal(tool, flag));
@@ -222,6 +223,7 @@ fn answer(tool: &Tool, ended: Ended) -> Result<Output> {
     let complaints = text_of(&ended.stderr);
     if exit_code == 0 {
         for line in complaints.lines() {
+            let line = line.replace(char::is_control, " ");
             log::debug!(target: "plugin", "{}: {line}", tool.plugin);
         }
         return Ok(Output { text, exit_code, truncated });

@@ -6,16 +6,23 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, pidfd_send_signal};
 
 /// Most looks at /proc for processes that came to be since the last one.
 const ROUNDS: usize = 64;
 
+/// How long killed descendants are waited for, in all.
+const DEATH: Duration = Duration::from_secs(2);
+
 /// Kills the tree under `leader`, a child that leads its own process group and
 /// was not waited for yet, so that its number cannot mean another process.
 /// Everything is stopped before anything is killed: what is stopped cannot
-/// fork, and what lives keeps its parent by which it is found.
+/// fork, and what lives keeps its parent by which it is found. Returns when the
+/// descendants are gone; the leader is the caller's to wait for.
 pub(super) fn kill(leader: Pid) {
     // A group that has ended already is what is wanted.
     let _ = kill_process_group(leader, Signal::STOP);
@@ -36,6 +43,10 @@ pub(super) fn kill(leader: Pid) {
         process.signal(Signal::KILL);
     }
     let _ = kill_process_group(leader, Signal::KILL);
+    let until = Instant::now() + DEATH;
+    for process in stopped.values() {
+        process.wait_for_end(until);
+    }
 }
 
 /// A process, told from a later one of the same number by when it started.
@@ -63,12 +74,26 @@ impl Process {
 
     /// Signals this very process, or nobody.
     fn signal(&self, signal: Signal) {
-        let Some(pid) = Pid::from_raw(self.pid) else { return };
-        let Ok(handle) = pidfd_open(pid, PidfdFlags::empty()) else { return };
-        // The handle is of whoever has the number now; from here on it stays so.
-        if Self::read(self.pid).is_some_and(|it| it.started == self.started) {
+        if let Some(handle) = self.handle() {
             let _ = pidfd_send_signal(handle, signal);
         }
+    }
+
+    fn wait_for_end(&self, until: Instant) {
+        let Some(handle) = self.handle() else { return };
+        let left = until.saturating_duration_since(Instant::now());
+        let Ok(left) = Timespec::try_from(left) else { return };
+        // Whether it came to its end or the time to its own, there is no more
+        // to do.
+        let _ = poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&left));
+    }
+
+    /// A handle of this very process, if it still exists. The number is looked
+    /// at again once the handle is held: from then on it stays the same one's.
+    fn handle(&self) -> Option<OwnedFd> {
+        let handle = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
+        let is_same = Self::read(self.pid).is_some_and(|it| it.started == self.started);
+        is_same.then_some(handle)
     }
 }
 

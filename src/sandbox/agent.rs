@@ -65,6 +65,11 @@ impl AgentSandbox {
         self.sandbox.runtime().name()
     }
 
+    /// Whether it seems to be there, without asking anybody.
+    pub fn seems_up(&self) -> bool {
+        self.sandbox.seems_up()
+    }
+
     /// Runs a command to its end. Output goes to `output` as it comes.
     ///
     /// A command that cannot be started is no error but exit code 126 or 127;

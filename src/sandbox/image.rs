@@ -141,9 +141,9 @@ pub(super) fn ensure(name: &str, lock_folder: &Path) -> Result<String> {
     if let Some(id) = image_id(name)? {
         return Ok(id);
     }
-    log::info!("the image {name} is not here and is built now");
-    let form = build_either(name, &|line| log::info!("{line}"))?;
-    log::info!("the image {name} was made {form}");
+    log::info!(target: "progress", "the image {name} is not here and is built now");
+    let form = build_either(name, &|line| log::info!(target: "progress", "{line}"))?;
+    log::info!(target: "progress", "the image {name} was made {form}");
     let gone =
         || Error::new(Kind::Sandbox, format!("the image {name} went away once it was built"));
     image_id(name)?.ok_or_else(gone)

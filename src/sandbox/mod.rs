@@ -4,19 +4,18 @@
 //! that all runtimes share. There is no way from here to run anything on the
 //! host.
 
-pub mod bubblewrap;
-pub mod limits;
-pub mod prepare;
-pub mod workspace;
-
 mod agent;
+pub mod bubblewrap;
 mod child;
-mod lock;
-pub mod pump;
-pub mod client;
+mod client;
 pub mod docker;
 pub mod image;
+pub mod limits;
+mod lock;
 mod oneshot;
+mod prepare;
+pub mod pump;
+pub mod workspace;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -28,6 +27,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 
 pub use agent::{AgentSandbox, FileAnswer};
+pub use client::TOOL_CLIENT;
+pub use prepare::{instance, prepare};
 
 use crate::config::{MountConfig, Network};
 use crate::error::Result;

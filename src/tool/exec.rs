@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
 
@@ -12,11 +12,15 @@ use super::calls::Registration;
 use super::capture::Capture;
 use super::{Answer, Caller, CommandCall, Equipment, PluginCall, Streams, Toolbox, files};
 use crate::error::{Error, Kind, Result};
+use crate::plugin;
 use crate::sandbox::{self, Exit, Feed, Output};
 use crate::worker::Cancel;
 
 /// Longest time limit that can be asked for.
 const MAX_TIMEOUT: Duration = Duration::from_secs(30 * 24 * 3_600);
+
+/// Output of a plugin's tool that is kept, in bytes.
+const PLUGIN_OUTPUT: usize = 4 * 1024 * 1024;
 
 /// `exec {command, timeout?}`.
 #[derive(Debug, PartialEq)]
@@ -111,8 +115,48 @@ impl Scene<'_> {
 
     /// A tool of a plugin, outside every sandbox.
     pub(super) fn plugin(&self, call: PluginCall) -> Result<Answer> {
-        let _ = call;
-        Err(Error::new(Kind::Internal, "joined later"))
+        let Some(tool) = self.toolbox.registry.tool(&call.tool) else {
+            let what = format!("no plugin gives the tool `{}`", call.tool);
+            return Err(Error::new(Kind::Missing, what));
+        };
+        let agent = &self.equipment.agent;
+        let config = tool.config_for(agent.plugin_configs.get(&tool.plugin));
+        let run = plugin::run::RunCall {
+            args: &call.args,
+            stdin: call.stdin.as_deref(),
+            context: self.plugin_context(&call.cwd),
+            config: &config,
+        };
+        let started = Instant::now();
+        let output = plugin::run::call(tool, &run, self.cancel, PLUGIN_OUTPUT)?;
+        let exit = Exit {
+            code: output.exit_code,
+            timed_out: false,
+            cancelled: false,
+            note: None,
+            saved: None,
+            duration: started.elapsed(),
+        };
+        Ok(Answer {
+            is_error: output.exit_code != 0,
+            exit: Some(exit),
+            ..Answer::text(output.text)
+        })
+    }
+
+    /// What the plugin is told of the call; all of it verified.
+    fn plugin_context(&self, cwd: &str) -> plugin::run::Context {
+        let session = self.caller.session.as_ref();
+        plugin::run::Context {
+            agent_name: self.caller.agent.clone(),
+            session_key: session.map(|it| it.session_key.clone()).unwrap_or_default(),
+            channel: session.map(|it| it.channel.clone()).unwrap_or_default(),
+            chat_id: session.and_then(|it| it.chat_id.clone()),
+            thread_id: session.and_then(|it| it.thread_id.clone()),
+            agent_dir: self.equipment.folder.clone(),
+            workspace_dir: self.equipment.agent.workspace.clone(),
+            cwd: cwd.to_owned(),
+        }
     }
 
     fn register(&self) -> Result<Registration> {

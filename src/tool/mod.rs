@@ -10,6 +10,7 @@ mod files;
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ use serde_json::Value;
 pub use calls::CallTable;
 pub use exec::stays_below;
 
-use crate::audit::{self, Audit, Entry, Finish};
+use crate::audit::{Act, Audit, Entry, Finish, Target};
 use crate::config;
 use crate::error::{Error, Kind, Result};
 use crate::plugin::Registry;
@@ -179,6 +180,8 @@ impl Answer {
 pub struct Equipment {
     /// Its configuration.
     pub agent: config::Agent,
+    /// Its folder on the host, where plugins may keep what belongs to it.
+    pub folder: PathBuf,
     /// Where its commands run.
     pub sandbox: AgentSandbox,
 }
@@ -238,12 +241,12 @@ impl Toolbox {
         };
         let entry = call.entry(caller);
         if let Decision::Deny(reason) = call.decide(equipment) {
-            self.audit.deny(entry, &reason)?;
+            self.audit.deny(&entry, &reason)?;
             return Err(Error::new(Kind::Denied, reason));
         }
-        let pending = self.audit.begin(entry)?;
+        let pending = self.audit.begin(&entry)?;
         let done = self.act(equipment, caller, call, cancel);
-        pending.finish(finish(&done));
+        pending.finish(&finish(&done));
         done.map(|answer| self.masked(answer))
     }
 
@@ -333,16 +336,16 @@ impl<'a> Prepared<'a> {
     }
 
     fn entry(&self, caller: &Caller) -> Entry {
-        let (kind, target) = match self {
-            Self::Plugin(_) => (audit::Type::Tool, audit::Target::Gateway),
-            _ => (audit::Type::CoreTool, audit::Target::Sandbox),
+        let (act, target) = match self {
+            Self::Plugin(_) => (Act::Tool, Target::Gateway),
+            _ => (Act::CoreTool, Target::Sandbox),
         };
         Entry {
             agent: caller.agent.clone(),
-            kind,
+            act,
             tool: self.tool().to_owned(),
             args: self.arguments(),
-            target,
+            target: Some(target),
             session: caller.session.as_ref().map(|it| it.session_key.clone()),
             claimed_session: caller.claimed_session.clone(),
             channel: caller.session.as_ref().map(|it| it.channel.clone()),
@@ -369,11 +372,11 @@ fn finish(done: &Result<Answer>) -> Finish {
     match done {
         Ok(answer) => Finish {
             exit_code: answer.exit_code().or(Some(i32::from(answer.is_error))),
-            output_bytes: answer.bytes,
+            output_bytes: Some(answer.bytes),
             error: answer.is_error.then(|| first_line(&answer.plain_text())),
         },
         Err(error) => {
-            Finish { exit_code: None, output_bytes: 0, error: Some(error.to_string()) }
+            Finish { error: Some(error.to_string()), ..Finish::default() }
         }
     }
 }

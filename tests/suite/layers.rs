@@ -150,7 +150,13 @@ fn imported_modules(module: &[String], tokens: &[Token]) -> Vec<(String, usize)>
         let begins = !token_before(tokens, index).is_some_and(|it| it == "::" || it == "in");
         let in_visibility = token_before(tokens, index) == Some("(")
             && tokens.get(index + 1).is_some_and(|it| it.text == ")");
-        let starts = ["crate", "super", "beige"].contains(&token.text.as_str());
+        let is_path = tokens.get(index + 1).is_some_and(|it| it.text == "::");
+        let starts = match token.text.as_str() {
+            "crate" | "super" => true,
+            // Also the name of a field in session files.
+            "beige" => is_path,
+            _ => false,
+        };
         if !starts || !begins || in_visibility {
             continue;
         }
@@ -483,6 +489,7 @@ fn what_only_looks_like_an_import_is_not_found() {
         pub(super) const A: &str = "crate::cli \" crate::cli";
         const B: &str = r#"crate::cli " crate::cli"#;
         const C: &[u8] = b"\"crate::cli";
+        struct D { beige: u8 }
         "###,
         &[],
     );
@@ -579,8 +586,9 @@ fn a_long_file_is_found_and_its_tests_do_not_count() {
 
 /// The names that `deny.toml` bans.
 fn banned(deny: &str) -> Vec<&str> {
-    let lines = deny.lines().filter_map(|it| it.trim().strip_prefix("{ crate = \""));
-    lines.filter_map(|it| it.split_once('"')).map(|(name, _)| name).collect()
+    let list = deny.split_once("\ndeny = [").and_then(|(_, it)| it.split_once("\n]"));
+    let lines = list.map_or("", |(it, _)| it).lines();
+    lines.filter_map(|it| it.trim().strip_prefix('"')?.strip_suffix("\",")).collect()
 }
 
 #[test]

@@ -320,18 +320,27 @@ fn a_configuration_that_cannot_be_passed_is_named() {
 #[test]
 fn a_program_that_cannot_start_is_a_clear_error() {
     let check = |program: Program, want: &str| {
-        let tool = Tool { program, ..tool("") };
-        let failed = run(&tool, &[]).err().map(|it| it.to_string());
+        // A folder of PATH that may not be read would hide what is missing.
+        let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
+        let broken = Tool { program, env, ..tool("") };
+        let failed = run(&broken, &[]).err().map(|it| it.to_string());
         assert_eq!(failed, Some(format!("run the tool `p`: {want}")));
     };
     let scratch = Scratch::new();
-    let not_there =
-        "its program, or the interpreter named in the program's first line, is not there";
+    let not_there = "its program, the interpreter named in the program's first line, or the plugin's folder \
+         is not there";
     check(Program::OnPath("beige-no-such-program".into()), not_there);
-    scratch.write_program("no-interpreter", "#!/no/such/interpreter\n");
-    check(Program::Inside(scratch.path().join("no-interpreter")), not_there);
+    let script = scratch.path().join("no-interpreter");
+    // Written by a child: a process that a test beside this one starts would
+    // otherwise hold it open for writing for a moment.
+    let write = format!("echo '#!/no/such' > {0}; chmod +x {0}", script.display());
+    assert!(run(&tool(&write), &[]).is_ok_and(|it| it.exit_code == 0));
+    check(Program::Inside(script), not_there);
     let plain = scratch.write("plain", "");
-    check(Program::Inside(plain), "its program may not be executed");
+    check(
+        Program::Inside(plain),
+        "its program may not be executed, or a folder of PATH not be read",
+    );
 }
 
 #[test]

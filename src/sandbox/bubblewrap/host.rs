@@ -3,28 +3,21 @@
 //! says what is missing and what a person can do.
 
 use std::fs;
-use std::io::Read;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::thread;
+use std::process::Command;
 use std::time::Duration;
 
-use crossbeam_channel::{bounded, select};
-use rustix::process::{Pid, Signal, geteuid, kill_process_group};
+use rustix::process::geteuid;
 
 use super::argv;
-use crate::error::{During, Error, Kind, Result};
-use crate::worker;
+use crate::error::{Error, Kind, Result};
+use crate::sandbox::oneshot;
 
 /// The oldest bwrap with `--disable-userns` and `--size`.
 const LEAST_VERSION: (u32, u32) = (0, 8);
 
 /// How long a trial may take.
 const TRIAL_LIMIT: Duration = Duration::from_secs(10);
-
-/// Bytes of a trial's output that are looked at.
-const OUTPUT_LIMIT: u64 = 4 * 1024;
 
 /// Lets bwrap make user namespaces where AppArmor restricts them.
 const APPARMOR_PROFILE: &str = include_str!("../../../sandbox/apparmor-bwrap");
@@ -95,12 +88,12 @@ impl HostLayout {
     pub fn check(&self) -> Result<()> {
         let mut version = Command::new(&self.bwrap);
         version.arg("--version").env_clear();
-        judge_version(&run(version, TRIAL_LIMIT)?.output)?;
-        let trial = run(argv::trial(self), TRIAL_LIMIT)?;
+        judge_version(&oneshot::run(version, TRIAL_LIMIT)?.stdout)?;
+        let trial = oneshot::run(argv::trial(self), TRIAL_LIMIT)?;
         if trial.status.success() {
             return Ok(());
         }
-        Err(Error::new(Kind::Sandbox, Obstacles::look().explain(&trial.output)))
+        Err(Error::new(Kind::Sandbox, Obstacles::look().explain(&trial.stderr)))
     }
 }
 
@@ -194,51 +187,6 @@ fn sysctl_is(name: &str, value: &str) -> bool {
     fs::read_to_string(Path::new("/proc/sys").join(name)).is_ok_and(|it| it.trim() == value)
 }
 
-/// What a short program said, on both streams, and how it ended.
-struct Finished {
-    status: ExitStatus,
-    output: String,
-}
-
-/// Runs a program of the host that says a few words; it is killed with all it
-/// started when its time is up.
-fn run(mut command: Command, deadline: Duration) -> Result<Finished> {
-    let what = format!("run `{}`", Path::new(command.get_program()).display());
-    let (reader, writer) = std::io::pipe().during(Kind::Internal, "make a pipe")?;
-    let stderr = writer.try_clone().during(Kind::Internal, "duplicate a pipe")?;
-    command.stdin(Stdio::null()).stdout(writer).stderr(stderr).process_group(0);
-    let mut child = command.spawn().during(Kind::Sandbox, what.clone())?;
-    // It holds the writing ends, and the reader would wait for them.
-    drop(command);
-    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    thread::scope(|scope| {
-        let (said, heard) = bounded(1);
-        let running = worker::scoped(scope, "bwrap-trial", move || {
-            let mut output = Vec::new();
-            let read = reader.take(OUTPUT_LIMIT).read_to_end(&mut output);
-            let ended = read.and_then(|_| child.wait());
-            // The other side waits for this one word at most `deadline`.
-            let _ = said.send(());
-            ended.map(|status| (status, String::from_utf8_lossy(&output).into_owned()))
-        })?;
-        let in_time = select! {
-            recv(heard) -> _ => true,
-            recv(crossbeam_channel::after(deadline)) -> _ => false,
-        };
-        if let Some(group) = group.filter(|_| !in_time) {
-            // It fails only when all of them are gone already.
-            let _ = kill_process_group(group, Signal::KILL);
-        }
-        let ended = running.join().map_err(|_| Error::new(Kind::Internal, what.clone()))?;
-        let (status, output) = ended.during(Kind::Sandbox, what.clone())?;
-        if !in_time {
-            let seconds = deadline.as_secs();
-            return Err(Error::new(Kind::Timeout, format!("{what}: no end after {seconds} s")));
-        }
-        Ok(Finished { status, output })
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -275,25 +223,5 @@ mod tests {
         check_cure(&Obstacles { no_namespaces: true, ..none() }, "max_user_namespaces=15000");
         check_cure(&Obstacles { no_unprivileged: true, ..none() }, "userns_clone=1");
         check_cure(&none(), "install Docker");
-    }
-
-    fn shell(script: &str) -> Command {
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]);
-        command
-    }
-
-    #[test]
-    fn a_short_program_is_heard_on_both_streams() -> Result<()> {
-        let finished = run(shell("echo out; echo err >&2; exit 3"), TRIAL_LIMIT)?;
-        assert_eq!(finished.status.code(), Some(3));
-        assert_eq!(finished.output, "out\nerr\n");
-        Ok(())
-    }
-
-    #[test]
-    fn a_program_without_an_end_is_killed_with_what_it_started() {
-        let end = run(shell("sleep 1000 & wait"), Duration::from_millis(1));
-        assert_eq!(end.err().map(|it| it.kind()), Some(Kind::Timeout));
     }
 }

@@ -1,0 +1,238 @@
+//! The calls that take their time, each on a thread of its own, and how what
+//! they give becomes an answer or a stream.
+
+use std::io;
+use std::thread;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use crossbeam_channel::{Sender, after, bounded, select};
+use serde_json::{Value, json};
+
+use super::requests::{CommandRequest, ToolRequest};
+use super::{Call, Task, refusal, send};
+use crate::channel::http::answer::Answer;
+use crate::channel::http::engine::{AuditFilter, Engine, Feed, PromptRequest, TurnEvent};
+use crate::channel::http::stream::{Line, NDJSON, Pieces, QUIET, Reply, pump};
+use crate::error::{During, Error, Kind, Result};
+use crate::sandbox::{Exit, Output};
+use crate::worker::{Cancel, scoped};
+
+/// Events of a command that may wait for a slow client.
+const WAITING: usize = 16;
+
+impl<E: Engine> Call<E> {
+    pub(super) fn run(self, task: Task) {
+        match task {
+            Task::Tool(agent, request) => self.tool(&agent, request),
+            Task::Command(agent, request) => self.command(&agent, request),
+            Task::Prompt(request) => self.prompt(request),
+            Task::PromptStream(request) => self.prompt_stream(request),
+            Task::Audit(filter) => self.audit(&filter),
+        }
+    }
+
+    fn tool(self, agent: &str, request: ToolRequest) {
+        let ToolRequest { tool, params, session_key } = request;
+        let key = session_key.as_deref();
+        let answer = match self.engine.call_tool(agent, &tool, params, key, &self.closing) {
+            Ok(answer) => Answer::json(&answer),
+            Err(error) => refusal(&self.engine, &error),
+        };
+        send(self.reply, &answer);
+    }
+
+    /// Runs to its end, whether or not somebody waits for the answer.
+    fn prompt(self, request: PromptRequest) {
+        let answer = match self.engine.prompt(request, self.closing.clone()) {
+            Ok(events) => events.iter().find_map(outcome).unwrap_or_else(no_outcome),
+            Err(error) => refusal(&self.engine, &error),
+        };
+        send(self.reply, &answer);
+    }
+
+    /// Ends with its client.
+    fn prompt_stream(self, request: PromptRequest) {
+        let (canceller, cancel) = Cancel::pair();
+        let events = match self.engine.prompt(request, cancel) {
+            Ok(events) => events,
+            Err(error) => return send(self.reply, &refusal(&self.engine, &error)),
+        };
+        let started = self.reply.start(NDJSON);
+        let pumped = started.and_then(|it| pump(it, None, &events, line, QUIET, &self.closing));
+        if pumped.is_err() {
+            canceller.cancel();
+        }
+    }
+
+    fn command(self, agent: &str, request: CommandRequest) {
+        let Self { engine, closing, reply } = self;
+        let (canceller, cancel) = Cancel::pair();
+        let (events_in, events) = bounded(WAITING);
+        let run = || {
+            let CommandRequest { call, session_key } = request;
+            let mut output = Telling(&events_in);
+            let key = session_key.as_deref();
+            let ended = engine.run_command(agent, call, key, &Feed::empty(), &mut output, &cancel);
+            let _ =
+                events_in.send(ended.map_or_else(Told::Failed, |exit| Told::Exit(report(&exit))));
+        };
+        thread::scope(|scope| {
+            let running = scoped(scope, "http-command", run);
+            let told = match running {
+                Ok(_) => select! {
+                    recv(events) -> first => first.ok(),
+                    recv(after(QUIET)) -> _ => None,
+                },
+                Err(error) => Some(Told::Failed(error)),
+            };
+            if let Some(Told::Failed(error)) = told {
+                return send(reply, &refusal(&engine, &error));
+            }
+            let line = |it| it_as_line(&engine, it);
+            let started = reply.start(NDJSON);
+            let pumped = started.and_then(|it| pump(it, told, &events, line, QUIET, &closing));
+            if pumped.is_err() {
+                canceller.cancel();
+                // Nobody takes what still comes.
+                drop(events);
+            }
+        });
+    }
+
+    fn audit(self, filter: &AuditFilter) {
+        let mut records = Records::Unsent(Some(self.reply));
+        let told = self.engine.audit(filter, &mut |record| records.add(record).map(|()| true));
+        match (told, records) {
+            (Ok(()), records) => drop(records.finish()),
+            (Err(error), Records::Unsent(Some(reply))) => {
+                send(reply, &refusal(&self.engine, &error));
+            }
+            // Cut short: the client sees that it is not whole.
+            (Err(error), _) => log::warn!("the audit log was not sent to its end: {error}"),
+        }
+    }
+}
+
+/// What the thread of a command tells the one that writes.
+enum Told {
+    Output(&'static str, Vec<u8>),
+    Exit(Value),
+    Failed(Error),
+}
+
+/// A command's output as events; one that nobody takes ends the command.
+struct Telling<'a>(&'a Sender<Told>);
+
+impl Telling<'_> {
+    fn tell(&self, stream: &'static str, bytes: &[u8]) -> io::Result<()> {
+        let told = self.0.send(Told::Output(stream, bytes.to_vec()));
+        told.map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+impl Output for Telling<'_> {
+    fn stdout(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.tell("stdout", bytes)
+    }
+
+    fn stderr(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.tell("stderr", bytes)
+    }
+}
+
+fn it_as_line(engine: &impl Engine, told: Told) -> Line {
+    match told {
+        Told::Output(stream, bytes) => {
+            Line::More(json!({ "type": stream, "data": STANDARD.encode(bytes) }).to_string())
+        }
+        Told::Exit(mut report) => {
+            report["type"] = "exit".into();
+            Line::Last(report.to_string())
+        }
+        Told::Failed(error) => {
+            let text = engine.mask(&error.to_string());
+            Line::Last(json!({ "type": "error", "error": text }).to_string())
+        }
+    }
+}
+
+/// How a command ended, for both forms of the stream.
+pub(in crate::channel::http) fn report(exit: &Exit) -> Value {
+    let mut report = json!({
+        "exitCode": exit.code,
+        "timedOut": exit.timed_out,
+        "durationMs": u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
+    });
+    if exit.cancelled {
+        report["cancelled"] = true.into();
+    }
+    if let Some(note) = &exit.note {
+        report["note"] = note.as_str().into();
+    }
+    report
+}
+
+/// The answer of a turn, once its terminal event has come.
+fn outcome(event: TurnEvent) -> Option<Answer> {
+    match event {
+        TurnEvent::Done { response } | TurnEvent::Blocked { reason: response } => {
+            Some(Answer::json(&json!({ "response": response })))
+        }
+        TurnEvent::Error { category, message, .. } => {
+            let answer = Answer::json(&json!({ "error": message, "category": category }));
+            Some(Answer { status: 502, ..answer })
+        }
+        _ => None,
+    }
+}
+
+fn no_outcome() -> Answer {
+    Answer::error(500, "the turn broke off without an answer")
+}
+
+fn line(event: TurnEvent) -> Line {
+    let text = serde_json::to_string(&event).unwrap_or_default();
+    match outcome(event) {
+        Some(_) => Line::Last(text),
+        None => Line::More(text),
+    }
+}
+
+/// `{"records":[…]}`, written as the records come; the head waits for the
+/// first one, so that a failure before it still has its status.
+enum Records {
+    Unsent(Option<Reply>),
+    Sent(Pieces),
+}
+
+impl Records {
+    fn add(&mut self, record: &str) -> Result<()> {
+        let written = match self {
+            Self::Unsent(reply) => match reply.take() {
+                Some(reply) => reply.start("application/json").and_then(|mut pieces| {
+                    pieces.write(format!("{{\"records\":[{record}").as_bytes())?;
+                    *self = Self::Sent(pieces);
+                    Ok(())
+                }),
+                None => Err(io::ErrorKind::BrokenPipe.into()),
+            },
+            Self::Sent(pieces) => pieces.write(format!(",{record}").as_bytes()),
+        };
+        written.during(Kind::Cancelled, "send an audit record")
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Unsent(Some(reply)) => {
+                send(reply, &Answer::json(&json!({ "records": [] })));
+                Ok(())
+            }
+            Self::Unsent(None) => Ok(()),
+            Self::Sent(mut pieces) => {
+                pieces.write(b"]}")?;
+                pieces.finish()
+            }
+        }
+    }
+}

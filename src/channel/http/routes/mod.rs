@@ -1,0 +1,209 @@
+//! What the API can do: each request that came through the door is read,
+//! understood and handed to the gateway. Quick answers are given on the spot;
+//! prompt, exec and every stream get a thread of their own, of which there are
+//! no more than the door lets connections in.
+
+mod calls;
+mod path;
+mod requests;
+
+use std::io::Read;
+use std::sync::Arc;
+
+use crossbeam_channel::bounded;
+use serde_json::json;
+use tiny_http::Request;
+
+pub(super) use calls::report;
+pub(super) use path::{Route, route};
+pub(super) use requests::CommandRequest;
+
+use super::answer::Answer;
+use super::engine::{Engine, PromptRequest};
+use super::stream::Reply;
+use crate::clock;
+use crate::error::{Error, Kind};
+use crate::worker::{Cancel, Crew};
+use requests::{Checked, PromptBody, ToolRequest};
+
+/// The channel of sessions that are made here.
+const CHANNEL: &str = "api";
+
+/// The routes of one gateway.
+pub(super) struct Routes<E> {
+    engine: E,
+    /// Threads of what is not quick.
+    calls: Arc<Crew>,
+    /// Cancelled when the API ends: calls without a stream do not end with
+    /// their client.
+    closing: Cancel,
+    body_bytes: u64,
+}
+
+/// A call with what it runs on and answers to.
+struct Call<E> {
+    engine: E,
+    closing: Cancel,
+    reply: Reply,
+}
+
+/// What is to be done for a request.
+enum Task {
+    Tool(String, ToolRequest),
+    Command(String, CommandRequest),
+    Prompt(PromptRequest),
+    PromptStream(PromptRequest),
+    Audit(super::engine::AuditFilter),
+}
+
+impl<E: Engine> Routes<E> {
+    /// Routes to this engine; bodies have at most `body_bytes`, by the door.
+    pub(super) fn new(engine: E, calls: Arc<Crew>, closing: Cancel, body_bytes: u64) -> Self {
+        Self { engine, calls, closing, body_bytes }
+    }
+
+    /// Answers a request, or starts the thread that does.
+    pub(super) fn take(&self, mut request: Request) {
+        // Always whole: tiny_http would make room for an unread rest.
+        let mut body = Vec::new();
+        let read = request.as_reader().take(self.body_bytes + 1).read_to_end(&mut body);
+        let asked = Asked::of(&request);
+        let reply = Reply::new(request.into_writer(), asked.minor);
+        let outcome = match read {
+            Ok(_) => self.understand(&asked, &body),
+            Err(error) => Err(Answer::error(400, format!("read the body: {error}"))),
+        };
+        drop(body);
+        match outcome {
+            Ok(Understood::Answer(answer)) | Err(answer) => send(reply, &answer),
+            Ok(Understood::Task(task)) => self.start(task, reply),
+        }
+    }
+
+    fn understand(&self, asked: &Asked, body: &[u8]) -> Result<Understood, Answer> {
+        let route = route(&asked.method, &asked.target)?;
+        if asked.by_stranger {
+            // The door lets strangers ask for nothing else.
+            return Ok(Understood::Answer(Answer::json(&json!({ "status": "ok" }))));
+        }
+        let task = match route {
+            Route::Health => return Ok(Understood::Answer(Answer::json(&self.engine.health()))),
+            Route::Agents => {
+                return Ok(Understood::Answer(Answer::json(
+                    &json!({ "agents": self.engine.agents() }),
+                )));
+            }
+            Route::Audit => {
+                let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
+                Task::Audit(checked(requests::audit_filter(query, clock::now()))?)
+            }
+            Route::Exec(agent) => {
+                self.require(&agent)?;
+                Task::Tool(agent, checked(ToolRequest::parse(body))?)
+            }
+            Route::ExecStream(agent) => {
+                self.require(&agent)?;
+                Task::Command(agent, checked(CommandRequest::parse(body))?)
+            }
+            Route::Prompt(agent) => Task::Prompt(self.prompt_request(agent, body)?),
+            Route::PromptStream(agent) => Task::PromptStream(self.prompt_request(agent, body)?),
+        };
+        Ok(Understood::Task(task))
+    }
+
+    /// Refuses an agent that does not exist, and any while nothing new is
+    /// begun.
+    fn require(&self, agent: &str) -> Result<(), Answer> {
+        require(&self.engine, agent)
+    }
+
+    fn prompt_request(&self, agent: String, body: &[u8]) -> Result<PromptRequest, Answer> {
+        self.require(&agent)?;
+        let PromptBody { message, session_key, model } = checked(PromptBody::parse(body))?;
+        Ok(PromptRequest { agent, message, session_key, model, channel: CHANNEL.into() })
+    }
+
+    fn start(&self, task: Task, reply: Reply) {
+        let (reply_in, reply_out) = bounded(1);
+        let _ = reply_in.send(reply);
+        let (engine, closing) = (self.engine.clone(), self.closing.clone());
+        let replies = reply_out.clone();
+        let started = self.calls.spawn(move || {
+            if let Ok(reply) = replies.recv() {
+                Call { engine, closing, reply }.run(task);
+            }
+        });
+        if matches!(started, Ok(true)) {
+            return;
+        }
+        log::error!(
+            "a call gets no thread: {}",
+            started.err().map_or("too many run".to_owned(), |it| it.to_string())
+        );
+        if let Ok(reply) = reply_out.try_recv() {
+            send(reply, &Answer::error(503, "the gateway runs all the calls it can; try again"));
+        }
+    }
+}
+
+/// Refuses an agent that does not exist, and any while the gateway drains.
+pub(super) fn require(engine: &impl Engine, agent: &str) -> Result<(), Answer> {
+    if engine.is_draining() {
+        return Err(Answer::error(503, "the gateway is stopping; nothing was begun"));
+    }
+    engine.require_agent(agent).map_err(|error| refusal(engine, &error))
+}
+
+/// A failure of the gateway as an answer, with no secret in it.
+pub(super) fn refusal(engine: &impl Engine, error: &Error) -> Answer {
+    let status = match error.kind() {
+        Kind::Usage => 400,
+        Kind::Denied => 403,
+        Kind::Missing => 404,
+        Kind::Conflict => 409,
+        Kind::TooLarge => 413,
+        Kind::Busy | Kind::Cancelled => 503,
+        Kind::Timeout => 504,
+        Kind::Config | Kind::Sandbox | Kind::Internal => 500,
+    };
+    Answer::error(status, engine.mask(&error.to_string()))
+}
+
+/// What is known once a request is read.
+enum Understood {
+    Answer(Answer),
+    Task(Task),
+}
+
+/// The head of a request, as tiny_http has it.
+struct Asked {
+    method: String,
+    target: String,
+    minor: u8,
+    by_stranger: bool,
+}
+
+impl Asked {
+    fn of(request: &Request) -> Self {
+        let caller = request.headers().iter().find(|it| it.field.equiv("X-Beige-Caller"));
+        Self {
+            method: request.method().to_string(),
+            target: request.url().to_owned(),
+            minor: request.http_version().1,
+            by_stranger: caller.is_none_or(|it| it.value.as_str() != "owner"),
+        }
+    }
+}
+
+fn bad(text: &str) -> Answer {
+    Answer::error(400, text)
+}
+
+fn checked<T>(found: Checked<T>) -> Result<T, Answer> {
+    found.map_err(|wrong| Answer::error(400, wrong))
+}
+
+/// A client that is gone is no failure of ours.
+fn send(mut reply: Reply, answer: &Answer) {
+    let _ = answer.write(reply.writer());
+}

@@ -1,0 +1,153 @@
+//! Which route a request means: a pure function of method and target. Names
+//! are decoded once and looked up nowhere here; that an agent exists is for
+//! the gateway to say.
+
+use crate::channel::http::answer::Answer;
+
+/// A route with what its path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::channel::http) enum Route {
+    /// `GET /api/health`
+    Health,
+    /// `GET /api/agents`
+    Agents,
+    /// `GET /api/audit`
+    Audit,
+    /// `POST /api/agents/:name/exec`
+    Exec(String),
+    /// `POST /api/agents/:name/exec/stream`
+    ExecStream(String),
+    /// `POST /api/agents/:name/prompt`
+    Prompt(String),
+    /// `POST /api/agents/:name/prompt/stream`
+    PromptStream(String),
+}
+
+/// The route, or 404, or 405 with what is allowed, or 400 for a path that is
+/// not percent-encoded UTF-8.
+pub(in crate::channel::http) fn route(method: &str, target: &str) -> Result<Route, Answer> {
+    let path = target.split_once('?').map_or(target, |(path, _)| path);
+    let parts = path.split('/').skip(1).map(decoded).collect::<Option<Vec<_>>>();
+    let parts = parts.ok_or_else(|| Answer::error(400, "the path is not percent-encoded UTF-8"))?;
+    let (route, allowed) = find(&parts).ok_or_else(|| Answer::error(404, "Not found"))?;
+    if method == allowed {
+        return Ok(route);
+    }
+    Err(Answer::error(405, format!("this route is for {allowed}")).with("Allow", allowed))
+}
+
+/// The values of a query, decoded, `+` for a blank; `None` if it is malformed.
+pub(super) fn query(target: &str) -> Option<Vec<(String, String)>> {
+    let Some((_, query)) = target.split_once('?') else { return Some(Vec::new()) };
+    let pairs = query.split('&').filter(|it| !it.is_empty()).map(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        Some((decoded(&name.replace('+', " "))?, decoded(&value.replace('+', " "))?))
+    });
+    pairs.collect()
+}
+
+fn find(parts: &[String]) -> Option<(Route, &'static str)> {
+    let parts = parts.iter().map(String::as_str).collect::<Vec<_>>();
+    match parts.as_slice() {
+        ["api", "health"] => Some((Route::Health, "GET")),
+        ["api", "agents"] => Some((Route::Agents, "GET")),
+        ["api", "audit"] => Some((Route::Audit, "GET")),
+        ["api", "agents", name, rest @ ..] => find_of_agent((*name).to_owned(), rest),
+        _ => None,
+    }
+}
+
+fn find_of_agent(name: String, rest: &[&str]) -> Option<(Route, &'static str)> {
+    match rest {
+        ["exec"] => Some((Route::Exec(name), "POST")),
+        ["exec", "stream"] => Some((Route::ExecStream(name), "POST")),
+        ["prompt"] => Some((Route::Prompt(name), "POST")),
+        ["prompt", "stream"] => Some((Route::PromptStream(name), "POST")),
+        _ => None,
+    }
+}
+
+/// Percent-decoding, once; `None` for a broken escape or what is not UTF-8.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, behind)) = rest.split_first() {
+        rest = behind;
+        if *first != b'%' {
+            bytes.push(*first);
+            continue;
+        }
+        let (digits, behind) = rest.split_at_checked(2)?;
+        bytes.push(hex_digit(digits[0])? * 16 + hex_digit(digits[1])?);
+        rest = behind;
+    }
+    String::from_utf8(bytes).ok()
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|it| u8::try_from(it).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(method: &str, target: &str, want: Result<Route, u16>) {
+        assert_eq!(route(method, target).map_err(|it| it.status), want, "{method} {target}");
+    }
+
+    #[test]
+    fn routes_are_found_by_method_and_path() {
+        check("GET", "/api/health", Ok(Route::Health));
+        check("GET", "/api/health?x=1", Ok(Route::Health));
+        check("GET", "/api/audit?denied", Ok(Route::Audit));
+        check("POST", "/api/agents/a/exec", Ok(Route::Exec("a".into())));
+        check("POST", "/api/agents/a/prompt/stream", Ok(Route::PromptStream("a".into())));
+        check("POST", "/api/agents/constructor/exec", Ok(Route::Exec("constructor".into())));
+    }
+
+    #[test]
+    fn other_methods_are_told_which_one_is_right() {
+        for method in ["POST", "HEAD", "get", "DELETE"] {
+            check(method, "/api/health", Err(405));
+        }
+        let allow = route("GET", "/api/agents/a/exec").map_err(|it| it.further);
+        assert_eq!(allow, Err(Some(("Allow", "POST".into()))));
+    }
+
+    #[test]
+    fn whatever_is_not_a_route_is_not_found() {
+        for target in [
+            "/",
+            "//api/health",
+            "/api/health/",
+            "/api//health",
+            "/api/agents/a",
+            "/api/agents/a/zzz",
+            "/api/agents/a/../../health",
+            "/api/agents/a%2Fexec",
+            "/nope",
+        ] {
+            check("GET", target, Err(404));
+        }
+    }
+
+    #[test]
+    fn names_are_decoded_once() {
+        check("POST", "/api/agents/a%2Fb/exec", Ok(Route::Exec("a/b".into())));
+        check("POST", "/api/agents/%252F/exec", Ok(Route::Exec("%2F".into())));
+        for broken in ["%", "%4", "%zz", "%+1", "%E0%A4%A", "%ff"] {
+            check("POST", &format!("/api/agents/{broken}/exec"), Err(400));
+        }
+    }
+
+    #[test]
+    fn a_query_is_pairs() {
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let want = vec![pair("agent", "a b&c"), pair("denied", "")];
+        assert_eq!(query("/api/audit?agent=a+b%26c&&denied"), Some(want));
+        assert_eq!(query("/api/audit"), Some(Vec::new()));
+        assert_eq!(query("/api/audit?a=%"), None);
+    }
+}

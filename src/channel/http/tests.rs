@@ -1,0 +1,564 @@
+//! The API as a client sees it: over real sockets, through the door, tiny_http
+//! and the routes, with a small engine in the gateway's place.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use crossbeam_channel::{Receiver, Sender, select, unbounded};
+use serde_json::{Value, json};
+use tool_client::frame;
+
+use super::engine::{AuditFilter, EachRecord, Feed, PromptRequest, TurnEvent};
+use super::*;
+use crate::error::{Error, Kind};
+use crate::sandbox::{Exit, Output};
+use crate::secret::Secret;
+use crate::tool::{self, CommandCall};
+use crate::worker::Worker;
+
+const NEVER: Duration = Duration::from_secs(60);
+
+/// A folder of a test's own, removed with its last use. Its name is short,
+/// since sockets lie in it.
+pub(super) struct Folder(PathBuf);
+
+impl Folder {
+    pub(super) fn new() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("bh-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let path = std::env::temp_dir().join(name);
+        assert!(create_private(&path).is_ok());
+        Self(path)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The gateway's place: one agent, `assistant`; tells what it did.
+#[derive(Clone)]
+struct Small {
+    told: Sender<String>,
+    draining: bool,
+}
+
+impl Small {
+    fn tell(&self, what: impl Into<String>) {
+        let _ = self.told.send(what.into());
+    }
+
+    /// Runs `cat` with the window of a real one.
+    fn cat(&self, feed: &Feed, output: &mut dyn Output, cancel: &Cancel) -> Result<Exit> {
+        loop {
+            select! {
+                recv(feed.stdin) -> bytes => match bytes {
+                    Ok(bytes) => {
+                        let written = output.stdout(&bytes).and_then(|()| {
+                            output.window(u32::try_from(bytes.len()).unwrap_or(0))
+                        });
+                        if written.is_err() {
+                            return Ok(exit(137));
+                        }
+                    }
+                    Err(_) => return Ok(exit(0)),
+                },
+                recv(feed.signals) -> number => if let Ok(number) = number {
+                    return Ok(exit(128 + i32::from(number)));
+                },
+                recv(cancel.gone()) -> _ => {
+                    self.tell("cat was called off");
+                    return Err(Error::new(Kind::Cancelled, "called off"));
+                }
+            }
+        }
+    }
+}
+
+fn exit(code: i32) -> Exit {
+    Exit {
+        code,
+        timed_out: false,
+        cancelled: false,
+        note: None,
+        saved: None,
+        duration: Duration::from_millis(7),
+    }
+}
+
+impl Engine for Small {
+    fn health(&self) -> Value {
+        json!({ "status": "ok", "version": "1" })
+    }
+
+    fn agents(&self) -> Value {
+        json!([{ "name": "assistant" }])
+    }
+
+    fn require_agent(&self, name: &str) -> Result<()> {
+        match name {
+            "assistant" => Ok(()),
+            _ => Err(Error::new(Kind::Missing, format!("there is no agent `{name}`"))),
+        }
+    }
+
+    fn call_tool(
+        &self,
+        agent: &str,
+        tool: &str,
+        params: Value,
+        session_key: Option<&str>,
+        cancel: &Cancel,
+    ) -> Result<tool::Answer> {
+        self.tell(format!("{agent} {tool} {params} {session_key:?}"));
+        match tool {
+            "wait" => {
+                let _ = cancel.gone().recv();
+                self.tell("wait was called off");
+                Err(Error::new(Kind::Cancelled, "called off"))
+            }
+            "leak" => Err(Error::new(Kind::Denied, "no s3cret for you")),
+            _ => Ok(tool::Answer {
+                content: vec![tool::Content::Text { text: "hi".into() }],
+                is_error: false,
+                exit_code: None,
+            }),
+        }
+    }
+
+    fn run_command(
+        &self,
+        _: &str,
+        call: CommandCall,
+        _: Option<&str>,
+        feed: &Feed,
+        output: &mut dyn Output,
+        cancel: &Cancel,
+    ) -> Result<Exit> {
+        match call.argv.first().and_then(|it| it.to_str()) {
+            Some("cat") => self.cat(feed, output, cancel),
+            Some("both") => {
+                let both = output.stdout(b"out\xff").and_then(|()| output.stderr(b"err"));
+                both.map(|()| exit(3)).map_err(|_| Error::new(Kind::Cancelled, "gone"))
+            }
+            Some("yes") => {
+                while output.stdout(&[b'y'; 64 * 1024]).is_ok() {}
+                self.tell("nobody takes what yes says");
+                Ok(exit(137))
+            }
+            Some("wait") => {
+                let _ = cancel.gone().recv();
+                self.tell("wait was called off");
+                Ok(exit(137))
+            }
+            _ => Err(Error::new(Kind::Sandbox, "no s3cret runtime")),
+        }
+    }
+
+    fn prompt(&self, request: PromptRequest, cancel: Cancel) -> Result<Receiver<TurnEvent>> {
+        let (events_in, events) = unbounded();
+        let send = |event| drop(events_in.send(event));
+        send(TurnEvent::TextDelta { delta: "a".into() });
+        match request.message.as_str() {
+            "block" => send(TurnEvent::Blocked { reason: "not today".into() }),
+            "fail" => send(failure()),
+            "break" => {}
+            "denied" => return Err(Error::new(Kind::Denied, "this model is not the agent's")),
+            "wait" => {
+                let engine = self.clone();
+                let waiting = Worker::spawn("turn", move || {
+                    let _ = cancel.gone().recv();
+                    engine.tell("the turn was called off");
+                    drop(events_in);
+                });
+                // It ends by its cancel; nobody needs to wait for it here.
+                std::mem::forget(waiting);
+            }
+            _ => send(TurnEvent::Done { response: "yes".into() }),
+        }
+        Ok(events)
+    }
+
+    fn audit(&self, filter: &AuditFilter, each: EachRecord) -> Result<()> {
+        if filter.tool.as_deref() == Some("broken") {
+            return Err(Error::new(Kind::Internal, "no log"));
+        }
+        let count = if filter.denied { 0 } else { 3 };
+        (0..count).try_for_each(|seq| each(&format!("{{\"seq\":{seq}}}")).map(|_| ()))
+    }
+
+    fn mask(&self, text: &str) -> String {
+        text.replace("s3cret", "•••")
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining
+    }
+}
+
+fn failure() -> TurnEvent {
+    TurnEvent::Error { category: "overloaded".into(), message: "all failed".into() }
+}
+
+/// A running API and what its engine tells.
+struct Api {
+    http: Option<Http>,
+    told: Receiver<String>,
+    folder: Folder,
+    address: std::net::SocketAddr,
+}
+
+impl Api {
+    fn new() -> Self {
+        Self::with(false)
+    }
+
+    fn with(draining: bool) -> Self {
+        let folder = Folder::new();
+        let (tell, told) = unbounded();
+        let tcp = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = tcp.local_addr().expect("address");
+        let unix = UnixListener::bind(folder.path().join("api.sock")).expect("bind");
+        let guard = Guard {
+            host: "127.0.0.1".into(),
+            allowed_hosts: Vec::new(),
+            token: Some(Secret::new("t0ken")),
+        };
+        let limits = Limits { drain: Duration::ZERO, ..Limits::default() };
+        let engine = Small { told: tell, draining };
+        let home = Home::new(folder.path());
+        let http = Http::serve(engine, &home, tcp, unix, guard, limits).expect("start");
+        Self { http: Some(http), told, folder, address }
+    }
+
+    fn dial(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.folder.path().join("api.sock")).expect("connect");
+        stream.set_read_timeout(Some(NEVER)).expect("timeout");
+        stream
+    }
+
+    fn send(&self, line: &str, body: &str) -> UnixStream {
+        let mut stream = self.dial();
+        let head = format!("{line} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+        assert!(stream.write_all((head + body).as_bytes()).is_ok());
+        stream
+    }
+
+    /// One request; gives status and body.
+    #[track_caller]
+    fn ask(&self, line: &str, body: &str) -> (u16, String) {
+        let mut text = String::new();
+        assert!(self.send(line, body).read_to_string(&mut text).is_ok());
+        split(&text)
+    }
+
+    #[track_caller]
+    fn check(&self, line: &str, body: &str, status: u16, want: Value) {
+        let (found, text) = self.ask(line, body);
+        let document = serde_json::from_str::<Value>(&text).unwrap_or(text.into());
+        assert_eq!((found, document), (status, want), "{line} {body}");
+    }
+
+    /// One that is refused, with a message that holds `word`.
+    #[track_caller]
+    fn refuses(&self, line: &str, body: &str, status: u16, word: &str) {
+        let (found, text) = self.ask(line, body);
+        let error = serde_json::from_str::<Value>(&text).map(|it| it["error"].to_string());
+        assert_eq!(found, status, "{line} {body}: {text}");
+        assert!(error.is_ok_and(|it| it.contains(word)), "{line} {body}: {text}");
+    }
+
+    #[track_caller]
+    fn tells(&self, want: &str) {
+        assert_eq!(self.told.recv_timeout(NEVER).as_deref(), Ok(want));
+    }
+
+    /// An upgraded connection with its request sent.
+    fn upgrade(&self, request: &Value) -> BufReader<UnixStream> {
+        let mut stream = self.dial();
+        let head = "POST /api/agents/assistant/exec/stream HTTP/1.1\r\nHost: x\r\n\
+                    Connection: Upgrade\r\nUpgrade: beige-exec/1\r\n\r\n";
+        assert!(stream.write_all(head.as_bytes()).is_ok());
+        assert!(frame::write_request(&mut stream, request.to_string().as_bytes()).is_ok());
+        let mut from = BufReader::new(stream);
+        let mut line = String::new();
+        assert!(
+            from.read_line(&mut line).is_ok_and(|_| line.starts_with("HTTP/1.1 101 ")),
+            "{line}"
+        );
+        while line != "\r\n" {
+            line.clear();
+            assert!(from.read_line(&mut line).is_ok_and(|it| it > 0));
+        }
+        from
+    }
+}
+
+#[track_caller]
+fn split(text: &str) -> (u16, String) {
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head");
+    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok());
+    (status.expect("a status"), body.to_owned())
+}
+
+/// The lines of a stream, without the empty ones.
+fn lines(text: &str) -> Vec<Value> {
+    let lines = text.lines().filter(|it| !it.is_empty());
+    lines.map(|it| serde_json::from_str(it).expect("JSON")).collect()
+}
+
+/// The next frame.
+#[track_caller]
+fn next(from: &mut impl Read) -> (u8, Vec<u8>) {
+    let frame = frame::read(from).expect("read").expect("a frame");
+    (frame.kind, frame.payload)
+}
+
+/// The last frame, behind any others.
+#[track_caller]
+fn exit_of(from: &mut impl Read) -> Value {
+    loop {
+        let (kind, payload) = next(from);
+        if kind == frame::EXIT {
+            assert!(matches!(frame::read(from), Ok(None)), "the exit is last");
+            return serde_json::from_slice(&payload).expect("JSON");
+        }
+    }
+}
+
+const EXEC: &str = "POST /api/agents/assistant/exec";
+const EXEC_STREAM: &str = "POST /api/agents/assistant/exec/stream";
+const PROMPT: &str = "POST /api/agents/assistant/prompt";
+const PROMPT_STREAM: &str = "POST /api/agents/assistant/prompt/stream";
+
+#[test]
+fn health_tells_strangers_nothing_but_that_it_is_there() {
+    let api = Api::new();
+    api.check("GET /api/health", "", 200, json!({ "status": "ok", "version": "1" }));
+    let mut stream = TcpStream::connect(api.address).expect("connect");
+    let head = "GET /api/health HTTP/1.1\r\nHost: localhost\r\nX-Beige-Caller: owner\r\n\r\n";
+    let mut text = String::new();
+    assert!(stream.write_all(head.as_bytes()).is_ok());
+    assert!(stream.read_to_string(&mut text).is_ok());
+    assert_eq!(split(&text), (200, r#"{"status":"ok"}"#.into()));
+}
+
+#[test]
+fn routes_and_agents_that_do_not_exist_are_not_found() {
+    let api = Api::new();
+    api.check("GET /nope", "", 404, json!({ "error": "Not found" }));
+    api.check("GET /api/health/", "", 404, json!({ "error": "Not found" }));
+    api.refuses("POST /api/health", "{}", 405, "GET");
+    api.refuses("GET /api/agents/assistant/prompt", "", 405, "POST");
+    for name in ["constructor", "__proto__", "assistant%00", "%2e%2e", "assistant%2Fexec"] {
+        api.refuses(&format!("POST /api/agents/{name}/exec"), "{}", 404, "no agent");
+    }
+    api.refuses("POST /api/agents/%E0%A4%A/exec", "{}", 400, "percent");
+    assert!(api.told.is_empty());
+}
+
+#[test]
+fn agents_are_listed() {
+    Api::new().check("GET /api/agents", "", 200, json!({ "agents": [{ "name": "assistant" }] }));
+}
+
+#[test]
+fn a_tool_is_called_and_its_answer_given() {
+    let api = Api::new();
+    let content = json!([{ "type": "text", "text": "hi" }]);
+    let body = r#"{"tool":"exec","params":{"command":"x"},"sessionKey":"a:b"}"#;
+    api.check(EXEC, body, 200, json!({ "content": content, "isError": false }));
+    api.tells("assistant exec {\"command\":\"x\"} Some(\"a:b\")");
+    api.refuses(EXEC, r#"{"tool":"leak","params":{}}"#, 403, "no ••• for you");
+}
+
+#[test]
+fn bad_input_is_named_and_nothing_is_begun() {
+    let api = Api::new();
+    for line in [EXEC, EXEC_STREAM, PROMPT, PROMPT_STREAM] {
+        api.refuses(line, "{nope", 400, "JSON");
+        api.refuses(line, "null", 400, "object");
+        api.refuses(line, "{}", 400, "missing");
+    }
+    api.refuses("GET /api/audit?since=x", "", 400, "since");
+    assert!(api.told.is_empty());
+}
+
+#[test]
+fn a_gateway_that_stops_begins_nothing() {
+    let api = Api::with(true);
+    for line in [EXEC, EXEC_STREAM, PROMPT, PROMPT_STREAM] {
+        api.refuses(line, "{}", 503, "stopping");
+    }
+    assert_eq!(api.ask("GET /api/health", "").0, 200);
+}
+
+#[test]
+fn a_command_is_a_stream_of_events() {
+    let api = Api::new();
+    let (status, text) = api.ask(EXEC_STREAM, r#"{"argv":["both"]}"#);
+    let want = [
+        json!({ "type": "stdout", "data": STANDARD.encode(b"out\xff") }),
+        json!({ "type": "stderr", "data": STANDARD.encode("err") }),
+        json!({ "type": "exit", "exitCode": 3, "timedOut": false, "durationMs": 7 }),
+    ];
+    assert_eq!((status, lines(&text)), (200, want.to_vec()));
+    api.refuses(EXEC_STREAM, r#"{"argv":["other"]}"#, 500, "no ••• runtime");
+}
+
+#[test]
+fn a_client_of_a_stream_that_is_gone_calls_it_off() {
+    let api = Api::new();
+    drop(api.send(EXEC_STREAM, r#"{"argv":["yes"]}"#));
+    api.tells("nobody takes what yes says");
+    drop(api.send(EXEC_STREAM, r#"{"argv":["wait"]}"#));
+    api.tells("wait was called off");
+    drop(api.send(PROMPT_STREAM, r#"{"message":"wait"}"#));
+    api.tells("the turn was called off");
+}
+
+#[test]
+fn a_prompt_is_answered_whatever_becomes_of_it() {
+    let api = Api::new();
+    api.check(PROMPT, r#"{"message":"hi"}"#, 200, json!({ "response": "yes" }));
+    api.check(PROMPT, r#"{"message":"block"}"#, 200, json!({ "response": "not today" }));
+    let failed = json!({ "error": "all failed", "category": "overloaded" });
+    api.check(PROMPT, r#"{"message":"fail"}"#, 502, failed);
+    api.refuses(PROMPT, r#"{"message":"break"}"#, 500, "broke off");
+    api.refuses(PROMPT, r#"{"message":"denied"}"#, 403, "not the agent's");
+}
+
+#[test]
+fn a_prompt_streams_its_turn_up_to_the_terminal_event() {
+    let api = Api::new();
+    let delta = json!({ "type": "text_delta", "delta": "a" });
+    for (message, last) in [
+        ("hi", json!({ "type": "done", "response": "yes" })),
+        ("block", json!({ "type": "blocked", "reason": "not today" })),
+        ("fail", json!({ "type": "error", "category": "overloaded", "message": "all failed" })),
+    ] {
+        let (status, text) = api.ask(PROMPT_STREAM, &json!({ "message": message }).to_string());
+        assert_eq!((status, lines(&text)), (200, vec![delta.clone(), last]));
+    }
+    api.refuses(PROMPT_STREAM, r#"{"message":"denied"}"#, 403, "not the agent's");
+}
+
+#[test]
+fn audit_records_are_one_document() {
+    let api = Api::new();
+    let records = json!([{ "seq": 0 }, { "seq": 1 }, { "seq": 2 }]);
+    api.check("GET /api/audit", "", 200, json!({ "records": records }));
+    api.check("GET /api/audit?denied=true", "", 200, json!({ "records": [] }));
+    api.refuses("GET /api/audit?tool=broken", "", 500, "no log");
+}
+
+#[test]
+fn frames_run_both_ways_with_a_window() {
+    let api = Api::new();
+    let mut from = api.upgrade(&json!({ "argv": ["cat"], "cwd": "", "timeoutSeconds": null }));
+    let mut to = from.get_ref().try_clone().expect("clone");
+    let piece = vec![b'x'; frame::WINDOW_START as usize];
+    for _ in 0..4 {
+        assert!(frame::write(&mut to, frame::STDIN, &piece).is_ok());
+        assert_eq!(next(&mut from), (frame::STDOUT, piece.clone()));
+        let window = frame::WINDOW_START.to_be_bytes().to_vec();
+        assert_eq!(next(&mut from), (frame::WINDOW, window));
+    }
+    assert!(frame::write(&mut to, frame::STDIN_END, b"").is_ok());
+    let want = json!({ "exitCode": 0, "timedOut": false, "durationMs": 7 });
+    assert_eq!(exit_of(&mut from), want);
+}
+
+#[test]
+fn signals_and_cancel_reach_the_command() {
+    let api = Api::new();
+    let mut from = api.upgrade(&json!({ "argv": ["cat"] }));
+    assert!(frame::write(&mut &*from.get_ref(), frame::SIGNAL, &[15]).is_ok());
+    assert_eq!(exit_of(&mut from)["exitCode"], 143);
+    let mut from = api.upgrade(&json!({ "argv": ["wait"] }));
+    assert!(frame::write(&mut &*from.get_ref(), frame::CANCEL, b"").is_ok());
+    assert_eq!(exit_of(&mut from)["exitCode"], 137);
+    api.tells("wait was called off");
+}
+
+#[test]
+fn a_hang_up_calls_the_command_off() {
+    let api = Api::new();
+    drop(api.upgrade(&json!({ "argv": ["cat"] })));
+    api.tells("cat was called off");
+    let from = api.upgrade(&json!({ "argv": ["cat"] }));
+    assert!(from.get_ref().shutdown(Shutdown::Write).is_ok());
+    api.tells("cat was called off");
+}
+
+#[test]
+fn frames_that_break_the_rules_end_the_talk_with_a_reason() {
+    let api = Api::new();
+    let over = vec![b'x'; frame::WINDOW_START as usize + 1];
+    for (kind, payload) in [
+        (frame::STDIN, over.as_slice()),
+        (frame::SIGNAL, b""),
+        (frame::SIGNAL, &[0]),
+        (frame::STDOUT, b"x"),
+        (frame::REQUEST, b"{}"),
+        (200, b""),
+    ] {
+        let mut from = api.upgrade(&json!({ "argv": ["wait"] }));
+        assert!(frame::write(&mut &*from.get_ref(), kind, payload).is_ok());
+        assert!(exit_of(&mut from)["error"].is_string(), "{kind}");
+        api.tells("wait was called off");
+    }
+    let mut from = api.upgrade(&json!({ "argv": [] }));
+    assert!(exit_of(&mut from)["error"].as_str().is_some_and(|it| it.contains("`argv`")));
+    let mut from = api.upgrade(&json!({ "argv": ["other"] }));
+    let want = json!({ "error": "no ••• runtime", "status": 500 });
+    assert_eq!(exit_of(&mut from), want);
+}
+
+#[test]
+fn an_upgrade_of_what_does_not_exist_is_refused_before_it() {
+    let api = Api::new();
+    for (path, status) in [
+        ("/api/agents/nobody/exec/stream", 404),
+        ("/api/agents/assistant/exec", 400),
+        ("/api/zzz", 404),
+    ] {
+        let mut stream = api.dial();
+        let head = format!(
+            "POST {path} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n\
+             Upgrade: beige-exec/1\r\n\r\n"
+        );
+        let mut text = String::new();
+        assert!(stream.write_all(head.as_bytes()).is_ok());
+        assert!(stream.read_to_string(&mut text).is_ok());
+        assert_eq!(split(&text).0, status, "{path}");
+    }
+}
+
+#[test]
+fn the_end_of_the_api_calls_off_what_is_left() {
+    let mut api = Api::new();
+    let mut tool = api.send(EXEC, r#"{"tool":"wait","params":{}}"#);
+    api.tells("assistant wait {} None");
+    let mut command = api.upgrade(&json!({ "argv": ["cat"] }));
+    assert!(frame::write(&mut &*command.get_ref(), frame::STDIN, b"x").is_ok());
+    assert_eq!(next(&mut command), (frame::STDOUT, b"x".to_vec()));
+    api.http.take();
+    let mut told = [0, 1].map(|_| api.told.recv_timeout(NEVER).expect("told"));
+    told.sort();
+    assert_eq!(told, ["cat was called off", "wait was called off"]);
+    let mut rest = Vec::new();
+    assert!(tool.read_to_end(&mut rest).is_ok() && rest.is_empty());
+}

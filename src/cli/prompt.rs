@@ -1,0 +1,260 @@
+//! `beige prompt`: one prompt to an agent, the answer on standard output.
+//! Through the gateway if one runs, else in this process, which then holds
+//! the home for its turn.
+
+use std::io::{self, BufRead, BufReader, Read};
+use std::time::Duration;
+
+use lexopt::Arg::{Long, Value as Positional};
+use serde_json::{Value, json};
+
+use super::client::{self, Api};
+use super::{Command, Invocation, logger, print, tell, unknown};
+use crate::config::ModelRef;
+use crate::error::{During, Error, Kind, Result};
+use crate::gateway::daemon::{HomeLock, Role};
+use crate::gateway::{Gateway, PromptRequest};
+use crate::turn::TurnEvent;
+use crate::worker::Cancel;
+
+/// Longest prompt on standard input, in bytes.
+const MAX_PROMPT: u64 = 4 * 1024 * 1024;
+
+/// Longest event line of the gateway, in bytes.
+const MAX_EVENT: u64 = 64 * 1024 * 1024;
+
+/// How long another prompt is waited for.
+const HOME_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// `beige prompt`.
+pub const COMMAND: Command = Command {
+    name: "prompt",
+    summary: "Ask an agent and print its answer",
+    help: "\
+Usage: beige prompt AGENT [OPTIONS] TEXT
+       beige prompt AGENT [OPTIONS] -        (the prompt is standard input)
+
+Options:
+  --session KEY   go on in this conversation (default: a new one each time)
+  --model P/M     a model of the agent's list, as provider/model
+  --json          one JSON document: {\"response\", \"session\"}
+  --stream-json   one JSON object a line for each event of the turn
+  --config FILE   use this configuration
+
+Exit codes: 0 answered, 1 failed, 2 usage, 78 bad configuration, 130 and 143
+by a signal.
+",
+    flags: &["session", "model", "json", "stream-json"],
+    run,
+};
+
+#[derive(Default)]
+struct Asked {
+    agent: Option<String>,
+    text: Option<String>,
+    session: Option<String>,
+    model: Option<ModelRef>,
+    form: Form,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Form {
+    /// The answer as text.
+    #[default]
+    Text,
+    /// One document.
+    Json,
+    /// Events.
+    Stream,
+}
+
+fn run(invocation: &mut Invocation) -> Result<u8> {
+    let asked = parse(invocation)?;
+    let request = request(asked.agent, asked.text, asked.session, asked.model)?;
+    let mut told = Told { form: asked.form, session: request.session_key.clone(), code: 1 };
+    match through_gateway(&Api::new(&invocation.home()?), &request, &mut told) {
+        Err(error) if error.kind() == Kind::Busy => alone(invocation, request, &mut told)?,
+        other => other?,
+    }
+    Ok(told.code)
+}
+
+fn parse(invocation: &mut Invocation) -> Result<Asked> {
+    let mut asked = Asked::default();
+    while let Some(argument) = invocation.next()? {
+        match argument {
+            Long("session") => asked.session = Some(invocation.text()?),
+            Long("model") => asked.model = Some(model(&invocation.text()?)?),
+            Long("json") => asked.form = Form::Json,
+            Long("stream-json") => asked.form = Form::Stream,
+            Positional(word) if asked.agent.is_none() => asked.agent = Some(text(word)?),
+            Positional(word) if asked.text.is_none() => asked.text = Some(text(word)?),
+            other => return Err(unknown(&COMMAND, &other)),
+        }
+    }
+    Ok(asked)
+}
+
+fn text(word: std::ffi::OsString) -> Result<String> {
+    word.into_string()
+        .map_err(|it| Error::new(Kind::Usage, format!("`{}` is not UTF-8", it.display())))
+}
+
+fn model(text: &str) -> Result<ModelRef> {
+    match text.split_once('/') {
+        Some((provider, model)) if !provider.is_empty() && !model.is_empty() => {
+            Ok(ModelRef { provider: provider.to_owned(), model: model.to_owned() })
+        }
+        _ => Err(Error::new(Kind::Usage, format!("--model takes provider/model, not `{text}`"))),
+    }
+}
+
+fn request(
+    agent: Option<String>,
+    text: Option<String>,
+    session: Option<String>,
+    model: Option<ModelRef>,
+) -> Result<PromptRequest> {
+    let usage = "say which agent and what: beige prompt AGENT TEXT";
+    let agent = agent.ok_or_else(|| Error::new(Kind::Usage, usage))?;
+    let text = text.ok_or_else(|| Error::new(Kind::Usage, usage))?;
+    let message = if text == "-" { read_prompt()? } else { text };
+    // A conversation of its own for each call that names none.
+    let session = session.unwrap_or_else(|| {
+        format!("cli:{agent}:{}-{}", crate::clock::now().compact(), std::process::id())
+    });
+    let channel = "cli".to_owned();
+    Ok(PromptRequest { agent, message, session_key: Some(session), model, channel })
+}
+
+fn read_prompt() -> Result<String> {
+    let mut text = String::new();
+    io::stdin()
+        .lock()
+        .take(MAX_PROMPT + 1)
+        .read_to_string(&mut text)
+        .during(Kind::Usage, "read the prompt from standard input")?;
+    if text.len() as u64 > MAX_PROMPT {
+        return Err(Error::new(Kind::TooLarge, "the prompt is over 4 MiB"));
+    }
+    Ok(text)
+}
+
+/// The turn by the gateway. [`Kind::Busy`] when none runs or it drains.
+fn through_gateway(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<()> {
+    let path = format!("/api/agents/{}/prompt/stream", client::encoded(&request.agent));
+    let model = request.model.as_ref().map(|it| json!({"provider": it.provider, "modelId": it.model}));
+    let body = json!({
+        "message": request.message, "sessionKey": request.session_key, "model": model,
+    });
+    let reply = api.post(&path, &body)?;
+    let mut lines = BufReader::new(reply.body);
+    if reply.status != 200 {
+        let mut body = Vec::new();
+        lines.take(MAX_PROMPT).read_to_end(&mut body).during(Kind::Internal, "read the answer")?;
+        return Err(client::refusal(reply.status, &body));
+    }
+    loop {
+        let mut line = Vec::new();
+        let count = (&mut lines).take(MAX_EVENT).read_until(b'\n', &mut line);
+        if count.during(Kind::Internal, "read from the gateway")? == 0 {
+            let what = "the gateway ended before the turn did; what it said is in the session";
+            return Err(Error::new(Kind::Internal, what));
+        }
+        if line.trim_ascii().is_empty() {
+            continue; // A sign of life.
+        }
+        let event = serde_json::from_slice(&line).during(Kind::Internal, "read an event")?;
+        if told.tell(&event)? {
+            return Ok(());
+        }
+    }
+}
+
+/// The turn in this process, without a gateway.
+fn alone(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Result<()> {
+    let (config, redactor) = invocation.load_config()?;
+    logger::for_one_call(redactor.clone())?;
+    config.home.create()?;
+    let (canceller, cancel) = Cancel::pair();
+    let _signals = super::stdin::cancel_on_signal(canceller)?;
+    let _home = HomeLock::take(&config.home, Role::Prompt, HOME_LIMIT, &cancel)?;
+    let gateway = Gateway::for_one_call(config, &request.agent, redactor)?;
+    let mut outcome = Ok(());
+    let mut each = |event: TurnEvent| {
+        let shown = serde_json::to_value(&event)
+            .during(Kind::Internal, "encode an event")
+            .and_then(|it| told.tell(&it));
+        if let (Err(error), true) = (shown, outcome.is_ok()) {
+            // Nobody reads any more; the turn goes on to its end.
+            outcome = Err(error);
+        }
+    };
+    gateway.handle().prompt_here(request, &mut each, &cancel)?;
+    outcome
+}
+
+/// Shows a turn in the form that was asked for.
+struct Told {
+    form: Form,
+    session: Option<String>,
+    code: u8,
+}
+
+impl Told {
+    /// Shows one event; `true` after the last.
+    fn tell(&mut self, event: &Value) -> Result<bool> {
+        let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
+        let kind = text("type");
+        if self.form == Form::Stream {
+            print(&format!("{event}\n"))?;
+        }
+        match kind {
+            "done" => {
+                self.code = 0;
+                self.answer(text("response"), event)?;
+            }
+            "blocked" => {
+                tell(&format!("beige prompt: refused: {}", text("reason")));
+            }
+            "error" => {
+                if self.form == Form::Text && !text("partial").is_empty() {
+                    print(&format!("{}\n", text("partial").trim_end()))?;
+                }
+                self.code = if text("category") == "aborted" { 130 } else { 1 };
+                tell(&format!("beige prompt: {}", text("message")));
+            }
+            "tool_start" if self.form == Form::Text && super::is_watched() => {
+                tell(&tool_line(event));
+            }
+            _ => {}
+        }
+        Ok(matches!(kind, "done" | "blocked" | "error"))
+    }
+
+    fn answer(&self, response: &str, event: &Value) -> Result<()> {
+        match self.form {
+            Form::Text => {
+                if let Some(note) = event.get("note").and_then(Value::as_str) {
+                    tell(&format!("beige prompt: {note}"));
+                }
+                print(&format!("{}\n", response.trim_end_matches('\n')))
+            }
+            Form::Json => {
+                let document = json!({"response": response, "session": self.session});
+                print(&format!("{document}\n"))
+            }
+            Form::Stream => Ok(()),
+        }
+    }
+}
+
+/// What a person sees of a tool call: its first argument, shortened.
+fn tool_line(event: &Value) -> String {
+    let tool = event.get("tool").and_then(Value::as_str).unwrap_or_default();
+    let params = event.get("params").and_then(Value::as_object);
+    let first = params.and_then(|it| it.get("command").or_else(|| it.get("path")));
+    let first = first.and_then(Value::as_str).unwrap_or_default();
+    let shown: String = first.chars().take(100).flat_map(char::escape_default).collect();
+    format!("· {tool}: {shown}")
+}

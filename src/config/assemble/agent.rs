@@ -1,0 +1,113 @@
+//! One agent: its model, its workspace, its instructions, its limits, and the
+//! length of its socket's path.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::config::assemble::Assembly;
+use crate::config::node::Node;
+use crate::config::{Agent, Config, Limits, ModelRef, paths, source};
+
+/// Longest path of a Unix socket, in bytes.
+const LONGEST_SOCKET: usize = 107;
+
+/// The longest name of a socket in an agent's folder.
+const SOCKET_NAME: &str = "cli-4194304.sock";
+
+/// Time limits of a command unless the configuration says otherwise.
+const EXEC_TIMEOUT: Duration = Duration::from_secs(900);
+const HTTP_EXEC_TIMEOUT: Duration = Duration::from_secs(120);
+
+impl Assembly<'_> {
+    pub(super) fn agents(&mut self, agents: &Node<'_>) -> BTreeMap<String, Agent> {
+        let entries = agents.entries().into_iter();
+        entries.map(|(name, node)| (name.to_owned(), self.agent(name, &node))).collect()
+    }
+
+    fn agent(&mut self, name: &str, node: &Node<'_>) -> Agent {
+        self.check_socket_path(name, node);
+        let model = node.get("model");
+        let configs = node.get("pluginConfigs").entries().into_iter();
+        Agent {
+            name: name.to_owned(),
+            model: ModelRef {
+                provider: model.get("provider").text_or_empty(),
+                model: model.get("model").text_or_empty(),
+            },
+            tools: node.get("tools").texts(),
+            workspace: self.workspace(name, &node.get("workspaceDir")),
+            plugin_configs: configs.map(|(name, it)| (name.to_owned(), it.value.clone())).collect(),
+            instructions: self.instructions(&node.get("instructions")),
+            sandbox: self.sandbox(name, &node.get("sandbox")),
+            limits: limits(&node.get("limits")),
+        }
+    }
+
+    fn check_socket_path(&mut self, name: &str, node: &Node<'_>) {
+        let socket = self.home.agent_sockets(name).join(SOCKET_NAME);
+        let length = socket.as_os_str().len();
+        if length > LONGEST_SOCKET {
+            let message = format!(
+                "a socket of this agent would have a path of {length} bytes, and the system takes \
+                 at most {LONGEST_SOCKET}; give the agent a shorter name, or set BEIGE_HOME to a \
+                 shorter path than {}",
+                self.home.root().display()
+            );
+            self.refuse(&node.path, message);
+        }
+    }
+
+    fn workspace(&mut self, name: &str, node: &Node<'_>) -> PathBuf {
+        let named = self.expanded(node).unwrap_or_else(|| self.home.workspace(name));
+        let resolved = self.host_path(&named, name, &node.path);
+        if let Some(it) = paths::in_the_way(&resolved) {
+            self.refuse(&node.path, format!("{} is not a folder", it.display()));
+        }
+        resolved
+    }
+
+    fn instructions(&mut self, node: &Node<'_>) -> Option<String> {
+        if let Some(text) = node.text() {
+            return Some(text.to_owned());
+        }
+        let file = node.get("file");
+        let named = self.expanded(&file)?;
+        match source::read_value(&named) {
+            Ok(text) => Some(text),
+            Err(message) => {
+                self.refuse(&file.path, format!("the file {} {message}", named.display()));
+                None
+            }
+        }
+    }
+
+    /// Agents with one workspace see each other's files.
+    pub(super) fn compare_workspaces(&mut self, agents: &Node<'_>, config: &Config) {
+        let mut owners = BTreeMap::new();
+        for agent in config.agents.values() {
+            if let Some(other) = owners.insert(&agent.workspace, &agent.name) {
+                let path = agents.get(&agent.name).path.key("workspaceDir");
+                let message = format!(
+                    "the agents `{other}` and `{}` have one workspace, {}",
+                    agent.name,
+                    agent.workspace.display()
+                );
+                self.findings.warn(&path, message);
+            }
+        }
+    }
+}
+
+fn limits(node: &Node<'_>) -> Limits {
+    let given = node.get("execTimeoutSeconds").number();
+    let given = given.and_then(|it| Duration::try_from_secs_f64(it).ok());
+    // A limit of less would end a command before it began.
+    let given = given.map(|it| it.max(Duration::from_millis(1)));
+    Limits {
+        max_turns: node.get("maxTurns").whole(),
+        max_tool_output_bytes: node.get("maxToolOutputBytes").whole(),
+        exec_timeout: given.unwrap_or(EXEC_TIMEOUT),
+        http_exec_timeout: given.unwrap_or(HTTP_EXEC_TIMEOUT),
+    }
+}

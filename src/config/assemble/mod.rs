@@ -1,0 +1,186 @@
+//! Typed values out of a configuration that was walked along the schema table,
+//! and the rules that no table row can hold: between fields, and about paths.
+//! Goes on after a fault, so that all are reported; the caller throws the
+//! result away if there was one.
+
+mod agent;
+mod gateway;
+mod sandbox;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::config::check::NOT_SUPPORTED;
+use crate::config::nearest::nearest;
+use crate::config::node::Node;
+use crate::config::report::{Findings, KeyPath};
+use crate::config::{Api, Config, Home, Plugin, Provider, Surroundings, paths};
+
+/// One configuration being put together.
+pub(crate) struct Assembly<'a> {
+    home: &'a Home,
+    /// The state folder with all links resolved.
+    state: PathBuf,
+    /// Relative paths begin here.
+    folder: &'a Path,
+    /// The folder that `~/` means.
+    user_home: Option<&'a Path>,
+    surroundings: &'a Surroundings<'a>,
+    findings: &'a mut Findings,
+}
+
+impl<'a> Assembly<'a> {
+    /// Nothing is put together yet.
+    pub(crate) fn new(
+        home: &'a Home,
+        folder: &'a Path,
+        user_home: Option<&'a Path>,
+        surroundings: &'a Surroundings<'a>,
+        findings: &'a mut Findings,
+    ) -> Self {
+        let state = paths::resolve(home.root()).unwrap_or_else(|_| home.root().to_owned());
+        Self { home, state, folder, user_home, surroundings, findings }
+    }
+
+    /// The whole, but for its secrets. `order` is that of the plugins in the
+    /// file, `used` the providers that an agent refers to.
+    pub(crate) fn config(
+        &mut self,
+        file: PathBuf,
+        root: &Node<'_>,
+        order: &[&str],
+        used: &BTreeSet<String>,
+    ) -> Config {
+        let providers = root.get("llm").get("providers");
+        let agents = root.get("agents");
+        let config = Config {
+            file,
+            home: self.home.clone(),
+            providers: self.providers(&providers, used),
+            plugins: self.plugins(&root.get("plugins"), order),
+            agents: self.agents(&agents),
+            gateway: self.gateway(&root.get("gateway")),
+            secrets: Vec::new(),
+        };
+        for (_, agent) in agents.entries() {
+            self.refers_to(&agent.get("model").get("provider"), &providers);
+            for (name, settings) in agent.get("pluginConfigs").entries() {
+                self.is_one_of(name, &settings.path, "plugin", &root.get("plugins"));
+            }
+        }
+        self.compare_workspaces(&agents, &config);
+        self.compare_log(&root.get("gateway").get("logFile").path, &config);
+        self.compare_access(&agents, &config);
+        config
+    }
+
+    fn providers(
+        &mut self,
+        providers: &Node<'_>,
+        used: &BTreeSet<String>,
+    ) -> BTreeMap<String, Provider> {
+        let entries = providers.entries().into_iter().filter(|(name, _)| used.contains(*name));
+        entries.map(|(name, node)| (name.to_owned(), self.provider(&node))).collect()
+    }
+
+    fn provider(&mut self, node: &Node<'_>) -> Provider {
+        if node.get("api").value.is_null() && node.value.is_object() {
+            let message = format!("a provider without `api: \"replay\"` is {NOT_SUPPORTED}");
+            self.refuse(&node.path, message);
+        }
+        let cassette = node.get("cassette");
+        if cassette.value.is_null() && node.get("api").text() == Some(Api::Replay.name()) {
+            self.findings.error(&node.path, "a `replay` provider needs a `cassette` to play back");
+        }
+        Provider { api: Api::Replay, cassette: self.expanded(&cassette) }
+    }
+
+    fn plugins(&mut self, plugins: &Node<'_>, order: &[&str]) -> Vec<Plugin> {
+        let place = |name: &str| order.iter().position(|it| *it == name);
+        let mut entries = plugins.entries();
+        entries.retain(|(_, node)| node.get("enabled").is_true());
+        entries.sort_by_key(|(name, _)| place(name));
+        entries.into_iter().map(|(name, node)| self.plugin(name, &node)).collect()
+    }
+
+    fn plugin(&mut self, name: &str, node: &Node<'_>) -> Plugin {
+        Plugin {
+            name: name.to_owned(),
+            path: self.expanded(&node.get("path")).unwrap_or_default(),
+            env: self.environment(&node.get("env")),
+            config: node.get("config").value.clone(),
+        }
+    }
+
+    /// Variables of a process, none with a NUL, which would end it.
+    fn environment(&mut self, node: &Node<'_>) -> BTreeMap<String, String> {
+        let entries = node.entries();
+        for (_, entry) in &entries {
+            if entry.text().is_some_and(|it| it.contains('\0')) {
+                self.refuse(&entry.path, "an environment variable cannot hold a NUL");
+            }
+        }
+        entries.into_iter().map(|(name, it)| (name.to_owned(), it.text_or_empty())).collect()
+    }
+
+    fn refers_to(&mut self, name: &Node<'_>, known: &Node<'_>) {
+        if let Some(text) = name.text() {
+            self.is_one_of(text, &name.path, "provider", known);
+        }
+    }
+
+    fn is_one_of(&mut self, name: &str, path: &KeyPath, what: &str, known: &Node<'_>) {
+        let entries = known.value.as_object();
+        let is_known = entries.is_some_and(|it| it.contains_key(name));
+        if is_known || name.is_empty() || !matches!(known.value, Value::Object(_)) {
+            return;
+        }
+        let names: Vec<&str> = known.entries().into_iter().map(|(name, _)| name).collect();
+        let hint = match nearest(name, names.iter().copied()) {
+            Some(it) => format!("did you mean `{it}`?"),
+            None if names.is_empty() => format!("{} is empty", known.path),
+            None => format!("{} holds {}", known.path, names.join(", ")),
+        };
+        self.refuse(path, format!("there is no {what} `{name}`; {hint}"));
+    }
+
+    /// Reports a fault, unless one was found at this very place already.
+    fn refuse(&mut self, path: &KeyPath, message: impl Into<String>) {
+        if !self.findings.has_error(path) {
+            self.findings.error(path, message);
+        }
+    }
+
+    /// The absolute form of a path that is given.
+    fn expanded(&mut self, node: &Node<'_>) -> Option<PathBuf> {
+        self.expanded_text(node.text()?, &node.path)
+    }
+
+    fn expanded_text(&mut self, text: &str, path: &KeyPath) -> Option<PathBuf> {
+        match paths::expand(text, self.folder, self.user_home) {
+            Ok(expanded) => Some(expanded),
+            Err(message) => {
+                self.refuse(path, message);
+                None
+            }
+        }
+    }
+
+    /// A path of the host that a sandbox of `agent` may get, links resolved.
+    fn host_path(&mut self, named: &Path, agent: &str, path: &KeyPath) -> PathBuf {
+        let resolved = match paths::resolve(named) {
+            Ok(resolved) => resolved,
+            Err(error) => {
+                self.refuse(path, format!("{} cannot be resolved: {error}", named.display()));
+                return named.to_owned();
+            }
+        };
+        let own = self.state.join("agents").join(agent).join("workspace");
+        if let Some(message) = paths::refuse_host(&resolved, &self.state, &own) {
+            self.refuse(path, message);
+        }
+        resolved
+    }
+}

@@ -1,0 +1,122 @@
+//! Which values of a configuration are secret: keys of providers, plugin
+//! settings and environment under names that look secret, and whatever was
+//! read from a file. They go to the redactor, and to nobody's eyes.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::config::report::{KeyPath, Step};
+
+/// What stands for a secret where people look.
+const DOTS: &str = "••••";
+
+/// Shortest secret that is taken out of findings, in bytes; a shorter one
+/// would take ordinary words apart.
+const SHORTEST_HIDDEN: usize = 4;
+
+/// Every secret string in a configuration. `from_files` names the values that
+/// hold the content of a file.
+pub(crate) fn collect(value: &Value, from_files: &BTreeSet<KeyPath>) -> Vec<String> {
+    let mut secrets = Vec::new();
+    let mut copy = value.clone();
+    let mut keep = |text: &mut String| secrets.push(text.clone());
+    visit(&mut copy, &KeyPath::default(), from_files, &mut keep);
+    secrets
+}
+
+/// Puts dots in the place of every secret string.
+pub(crate) fn mask(value: &mut Value, from_files: &BTreeSet<KeyPath>) {
+    visit(value, &KeyPath::default(), from_files, &mut |text| *text = DOTS.into());
+}
+
+/// A text without any of the secrets.
+pub(crate) fn hide(text: &str, secrets: &[String]) -> String {
+    let long = secrets.iter().filter(|it| it.len() >= SHORTEST_HIDDEN);
+    long.fold(text.to_owned(), |text, it| text.replace(it, DOTS))
+}
+
+fn visit(
+    value: &mut Value,
+    path: &KeyPath,
+    from_files: &BTreeSet<KeyPath>,
+    act: &mut dyn FnMut(&mut String),
+) {
+    match value {
+        Value::String(text) if is_secret(path) || from_files.contains(path) => act(text),
+        Value::Array(items) => {
+            for (index, item) in items.iter_mut().enumerate() {
+                visit(item, &path.index(index), from_files, act);
+            }
+        }
+        Value::Object(entries) => {
+            for (key, entry) in entries {
+                visit(entry, &path.key(key), from_files, act);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_secret(path: &KeyPath) -> bool {
+    let keys: Vec<&str> = path
+        .steps()
+        .iter()
+        .map(|it| match it {
+            Step::Key(key) => key.as_str(),
+            Step::Index(_) => "",
+        })
+        .collect();
+    match keys.as_slice() {
+        // A proxy's URL may hold a password.
+        ["llm", "providers", _, "apiKey" | "headers" | "proxy", ..]
+        | ["plugins", _, "headers", ..] => true,
+        ["plugins", _, "config" | "env", rest @ ..]
+        | ["agents", _, "pluginConfigs", _, rest @ ..]
+        | ["agents", _, "sandbox", "extraEnv", rest @ ..] => rest.iter().any(|it| looks_secret(it)),
+        _ => false,
+    }
+}
+
+fn looks_secret(key: &str) -> bool {
+    let key = key.to_ascii_lowercase();
+    ["key", "token", "secret", "password"].iter().any(|it| key.contains(it))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use serde_json::json;
+
+    #[test]
+    fn what_looks_secret_is_known_and_masked() {
+        let mut value = json!({
+            "llm": {"providers": {"p": {"apiKey": "k-1", "headers": {"x": "k-2"}, "api": "replay"}}},
+            "plugins": {"key": {
+                "path": "./key",
+                "config": {"name": "n", "accessTokens": ["k-3", {"deep": "k-4"}]},
+                "env": {"DB_PASSWORD": "k-5", "DB_HOST": "h"},
+            }},
+            "agents": {"token": {
+                "instructions": "from a file",
+                "pluginConfigs": {"secret": {"mode": "m", "clientSecret": "k-6"}},
+                "sandbox": {"image": "i", "extraEnv": {"GH_TOKEN": "k-7"}},
+            }},
+        });
+        let from_files = BTreeSet::from([KeyPath::from(["agents", "token", "instructions"])]);
+        let mut secrets = collect(&value, &from_files);
+        secrets.sort();
+        assert_eq!(secrets, ["from a file", "k-1", "k-2", "k-3", "k-4", "k-5", "k-6", "k-7"]);
+        mask(&mut value, &from_files);
+        let shown = value.to_string();
+        assert!(secrets.iter().all(|it| !shown.contains(it)), "{shown}");
+        assert!(["./key", "\"n\"", "\"h\"", "\"m\"", "\"i\""].iter().all(|it| shown.contains(it)));
+    }
+
+    #[test]
+    fn a_finding_does_not_repeat_a_secret() {
+        let secrets = ["hunter2".to_owned(), "e".to_owned()];
+        assert_eq!(hide("/srv/hunter2/x is here", &secrets), "/srv/••••/x is here");
+    }
+}

@@ -1,0 +1,92 @@
+//! Which program makes an agent's sandbox. `auto` takes Docker if its daemon
+//! answers and the image is there or can be made, else bubblewrap, and says
+//! which and why. There is no third choice that runs code on the host.
+
+use crate::config::{Agent, Config, Home, Network, RuntimeChoice, UserChoice};
+use crate::error::{Error, Kind, Result};
+use crate::sandbox::bubblewrap::{self, Bubblewrap, HostLayout};
+use crate::sandbox::docker::{self, Docker};
+use crate::sandbox::image;
+use crate::sandbox::{AgentSandbox, Sandbox, Spec, instance};
+
+/// The sandbox of an agent by the runtime of its configuration.
+pub(super) fn choose(home: &Home, agent: &Agent, spec: Spec) -> Result<AgentSandbox> {
+    let sandbox: Box<dyn Sandbox> = match agent.sandbox.runtime {
+        RuntimeChoice::Docker => Box::new(docker(home, spec)),
+        RuntimeChoice::Bubblewrap => Box::new(bubblewrap(spec)?),
+        RuntimeChoice::Auto => auto(home, agent, spec)?,
+    };
+    let lock = home.sandbox_lock(&agent.name);
+    Ok(AgentSandbox::new(sandbox, lock, &agent.sandbox.env))
+}
+
+fn docker(home: &Home, spec: Spec) -> Docker {
+    let state = home.sandbox_state(&spec.agent);
+    Docker::new(spec, state)
+}
+
+fn bubblewrap(spec: Spec) -> Result<Bubblewrap> {
+    if spec.network == Some(Network::Open) {
+        log::warn!(
+            "the bubblewrap sandbox of `{}` has network: open, which is the host's own network, \
+             its loopback and abstract sockets included",
+            spec.agent
+        );
+    }
+    Bubblewrap::new(spec, HostLayout::look()?)
+}
+
+/// Docker, else bubblewrap, else an error that says what each lacks.
+fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
+    let docker = docker(home, spec.clone());
+    // A container of this very spec was made before: nothing to ask.
+    if docker.seems_up() {
+        return Ok(Box::new(docker));
+    }
+    let without_docker = match docker_serves(&agent.sandbox.image) {
+        Ok(()) => {
+            log::info!("the sandbox of `{}` is Docker's: its daemon answers", agent.name);
+            return Ok(Box::new(docker));
+        }
+        Err(error) => error,
+    };
+    if agent.sandbox.user == UserChoice::Root {
+        let what = "`user: \"root\"` needs Docker, since bubblewrap never runs as root";
+        return Err(without_docker.within(what));
+    }
+    match bubblewrap::available() {
+        Ok(()) => {
+            log::info!("the sandbox of `{}` is bubblewrap's: {without_docker}", agent.name);
+            Ok(Box::new(bubblewrap(spec)?))
+        }
+        Err(error) => Err(Error::new(
+            Kind::Sandbox,
+            format!(
+                "no sandbox can be made, and without one nothing runs. Docker: {without_docker}. \
+                 bubblewrap: {error}"
+            ),
+        )),
+    }
+}
+
+/// Whether Docker answers and has the image, or can make it.
+fn docker_serves(image: &str) -> Result<()> {
+    docker::available()?;
+    if image == image::DEFAULT || docker::image_present(image)? {
+        return Ok(());
+    }
+    let what = format!("the image {image} is not here, and beige fetches none");
+    Err(Error::new(Kind::Sandbox, what))
+}
+
+/// Removes the containers of this home whose agent is gone.
+pub(super) fn reap(config: &Config) -> Result<()> {
+    if docker::available().is_err() {
+        return Ok(());
+    }
+    let with_containers = config.agents.values().filter(|it| {
+        it.sandbox.runtime != RuntimeChoice::Bubblewrap
+    });
+    let known: Vec<String> = with_containers.map(|it| it.name.clone()).collect();
+    docker::reap(&instance(&config.home)?, &known).map(drop)
+}

@@ -1,0 +1,134 @@
+//! One turn with everything it needs put together: the session, the system
+//! prompt, the model, and the toolbox and audit log on the caller's behalf.
+
+use serde_json::json;
+
+use super::{Engine, PromptRequest, session_ref};
+use crate::audit::{Act, Entry, Finish};
+use crate::clock;
+use crate::config::{Agent, ModelRef};
+use crate::error::{Error, Kind, Result};
+use crate::sandbox::AgentSandbox;
+use crate::tool::{Answer, Call, Caller, CoreCall};
+use crate::turn::{Hands, LARGEST_AGENTS_MD, ModelCallEnd, Prompt, Turn, TurnEvent, core_tools};
+use crate::worker::Cancel;
+
+/// One turn from its prompt to its last event, on this thread.
+pub(super) fn run_turn(
+    engine: &Engine,
+    request: &PromptRequest,
+    events: &mut dyn FnMut(TurnEvent),
+    cancel: &Cancel,
+) {
+    let mut ended = false;
+    let mut each = |event: TurnEvent| {
+        ended |= matches!(
+            event,
+            TurnEvent::Done { .. } | TurnEvent::Error { .. } | TurnEvent::Blocked { .. }
+        );
+        events(event);
+    };
+    let result = try_turn(engine, request, &mut each, cancel);
+    // A turn that began tells its end itself.
+    if let (Err(error), false) = (result, ended) {
+        events(TurnEvent::Error {
+            category: "gateway",
+            message: engine.redactor.mask(&error.to_string()).into_owned(),
+            partial: None,
+        });
+    }
+}
+
+fn try_turn(
+    engine: &Engine,
+    request: &PromptRequest,
+    events: &mut dyn FnMut(TurnEvent),
+    cancel: &Cancel,
+) -> Result<()> {
+    let Some(agent) = engine.config.agents.get(&request.agent) else {
+        return Err(Error::new(Kind::Missing, format!("there is no agent `{}`", request.agent)));
+    };
+    let Some(equipment) = engine.toolbox.equipment().get(&request.agent) else {
+        return Err(Error::new(Kind::Internal, "the agent has no sandbox in this process"));
+    };
+    let key = request.session_key.clone().unwrap_or_default();
+    let mut conversation = engine.store.open(&key, &agent.name, clock::now())?;
+    let model = request.model.as_ref().unwrap_or(&agent.model);
+    let notes = workspace_notes(&equipment.sandbox, cancel);
+    let system = Prompt {
+        agent: &agent.name,
+        plugin_tools: &engine.toolbox.registry().context_text(&agent.tools),
+        agents_md: notes.as_deref(),
+        instructions: agent.instructions.as_deref(),
+        today: clock::now(),
+    }
+    .text();
+    let hands = EngineHands { engine, caller: caller(agent, &key, model) };
+    let turn = Turn {
+        model,
+        system: &system,
+        tools: &core_tools(),
+        limits: agent.limits,
+        providers: &engine.providers,
+        hands: &hands,
+    };
+    turn.run(&mut conversation, &request.message, events, cancel).map(drop)
+}
+
+fn caller(agent: &Agent, key: &str, model: &ModelRef) -> Caller {
+    Caller {
+        agent: agent.name.clone(),
+        session: Some(session_ref(key)),
+        claimed_session: None,
+        model: Some(format!("{}/{}", model.provider, model.model)),
+    }
+}
+
+/// The workspace's AGENTS.md, read inside the sandbox, where a link under
+/// that name leads nowhere else. Without it the turn goes on.
+fn workspace_notes(sandbox: &AgentSandbox, cancel: &Cancel) -> Option<String> {
+    let request = json!({"op": "fetch", "path": "AGENTS.md", "max": LARGEST_AGENTS_MD});
+    match sandbox.file(&request, &[], LARGEST_AGENTS_MD, cancel) {
+        Ok(answer) if answer.report.get("error").is_none() => {
+            Some(String::from_utf8_lossy(&answer.content).into_owned())
+        }
+        Ok(_) => None,
+        Err(error) => {
+            log::warn!("read AGENTS.md of the workspace: {error}");
+            None
+        }
+    }
+}
+
+/// The toolbox and the audit log, on behalf of one turn's caller.
+struct EngineHands<'a> {
+    engine: &'a Engine,
+    caller: Caller,
+}
+
+impl Hands for EngineHands<'_> {
+    fn run(&self, call: CoreCall, cancel: &Cancel) -> Result<Answer> {
+        self.engine.toolbox.run(&self.caller, Call::Core(call), cancel)
+    }
+
+    fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>> {
+        let pending = self.engine.audit.begin(&Entry {
+            agent: self.caller.agent.clone(),
+            act: Act::Llm,
+            tool: format!("{}/{}", model.provider, model.model),
+            args: Vec::new(),
+            target: None,
+            session: self.caller.session.as_ref().map(|it| it.session_key.clone()),
+            claimed_session: None,
+            channel: self.caller.session.as_ref().map(|it| it.channel.clone()),
+            model: self.caller.model.clone(),
+        })?;
+        Ok(Box::new(move |end| {
+            pending.finish(&Finish {
+                exit_code: None,
+                output_bytes: Some(end.output_bytes),
+                error: end.error,
+            });
+        }))
+    }
+}
