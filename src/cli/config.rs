@@ -5,7 +5,7 @@ use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
 use super::{Command, Invocation, print, tell, unknown};
-use crate::config::{self, Examined, Finding, Report, Severity, Surroundings};
+use crate::config::{self, Examined, Finding, Report, Surroundings};
 use crate::error::{During, Error, Kind, Result};
 
 /// Exit code of a configuration that cannot be used.
