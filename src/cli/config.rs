@@ -12,7 +12,7 @@ use crate::error::{During, Error, Kind, Result};
 const BAD_CONFIG: u8 = 78;
 
 /// `beige config`.
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "config",
     summary: "Check the configuration, or show it with every default",
     help: "\
@@ -129,6 +129,7 @@ fn finding(finding: &Finding) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Severity;
 
     use crate::config::{KeyPath, Position};
 

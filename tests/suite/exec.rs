@@ -11,7 +11,8 @@ use crate::support::{World, on_each_runtime, with_and_without_gateway};
 #[test]
 fn arguments_arrive_exactly() {
     with_and_without_gateway(|world| {
-        let argv = ["printf", "[%s]", "a b", "", "--", "'\"$x`", "new\nline", "-n", "那", "*", "\\"];
+        let argv =
+            ["printf", "[%s]", "a b", "", "--", "'\"$x`", "new\nline", "-n", "那", "*", "\\"];
         let want = "[a b][][--]['\"$x`][new\nline][-n][那][*][\\]";
         assert_eq!(world.exec(&argv).expect(0).text(), want);
     });
@@ -98,7 +99,8 @@ fn a_background_child_does_not_hold_the_call() {
 #[test]
 fn bytes_pass_unchanged_in_both_directions() {
     with_and_without_gateway(|world| {
-        let bytes: Vec<u8> = (0..3_000_000_u32).map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+        let bytes: Vec<u8> =
+            (0..3_000_000_u32).map(|it| (it.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
         let done = world.run_with_input(["exec", "a", "--", "cat"], &bytes).expect(0);
         assert!(done.stdout == bytes, "{} bytes came back", done.stdout.len());
     });

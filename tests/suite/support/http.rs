@@ -10,35 +10,35 @@ use serde_json::Value;
 
 /// An answer as it came.
 #[derive(Debug)]
-pub struct Reply {
+pub(crate) struct Reply {
     /// HTTP status.
-    pub status: u16,
+    pub(crate) status: u16,
     /// Its head.
-    pub head: String,
+    pub(crate) head: String,
     /// Its body, chunks put together.
-    pub body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Reply {
     /// The body as text.
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
     /// The body as JSON.
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|it| panic!("{it} in {}", self.text()))
     }
 
     /// The body's lines that are not empty, as JSON.
-    pub fn lines(&self) -> Vec<Value> {
+    pub(crate) fn lines(&self) -> Vec<Value> {
         let lines = self.text();
         let lines = lines.lines().filter(|it| !it.trim().is_empty());
         lines.map(|it| serde_json::from_str(it).expect("a JSON line")).collect()
     }
 
     /// Reads an answer to its end.
-    pub fn read(from: &mut impl Read) -> Self {
+    pub(crate) fn read(from: &mut impl Read) -> Self {
         let mut bytes = Vec::new();
         // A connection that is reset after the answer still gave the answer.
         let _ = from.read_to_end(&mut bytes);
@@ -59,7 +59,7 @@ impl Reply {
 
 /// One request over a Unix socket, the whole answer.
 #[track_caller]
-pub fn request(
+pub(crate) fn request(
     socket: &Path,
     method: &str,
     path: &str,

@@ -7,19 +7,19 @@ mod world;
 use std::process::Command;
 use std::sync::OnceLock;
 
-pub use http::{Reply, request};
-pub use world::{Finished, World};
+pub(crate) use http::{Reply, request};
+pub(crate) use world::{Finished, World};
 
 /// A runtime that every sandbox test is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runtime {
+pub(crate) enum Runtime {
     Docker,
     Bubblewrap,
 }
 
 impl Runtime {
     /// The name in configuration.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
             Self::Bubblewrap => "bubblewrap",
@@ -28,7 +28,7 @@ impl Runtime {
 }
 
 /// The runtimes of this machine. CI has both, or the test fails.
-pub fn runtimes() -> &'static [Runtime] {
+pub(crate) fn runtimes() -> &'static [Runtime] {
     static FOUND: OnceLock<Vec<Runtime>> = OnceLock::new();
     FOUND.get_or_init(|| {
         let found: Vec<Runtime> = [Runtime::Docker, Runtime::Bubblewrap]
@@ -48,7 +48,7 @@ pub fn runtimes() -> &'static [Runtime] {
 
 /// Runs a check in a world of its own on each runtime.
 #[track_caller]
-pub fn on_each_runtime(check: impl Fn(&World)) {
+pub(crate) fn on_each_runtime(check: impl Fn(&World)) {
     for runtime in runtimes() {
         eprintln!("on {}", runtime.name());
         check(&World::new(*runtime));
@@ -57,7 +57,7 @@ pub fn on_each_runtime(check: impl Fn(&World)) {
 
 /// The same in a world whose gateway runs, and in one without.
 #[track_caller]
-pub fn with_and_without_gateway(check: impl Fn(&World)) {
+pub(crate) fn with_and_without_gateway(check: impl Fn(&World)) {
     on_each_runtime(|world| {
         eprintln!("without a gateway");
         check(world);
