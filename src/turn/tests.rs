@@ -258,7 +258,7 @@ fn a_model_that_never_ends_is_ended() -> Result<()> {
     assert!(told.result.is_err_and(|(_, it)| it.contains("after 3 model calls")));
     let partial = Some("again\n\nagain\n\nagain".to_owned());
     assert!(
-        matches!(told.events.last(), Some(TurnEvent::Error { category, partial: it, .. }) if category == "max_turns" && *it == partial)
+        matches!(told.events.last(), Some(TurnEvent::Error { category, partial: it, .. }) if *category == "max_turns" && *it == partial)
     );
     let stored = place.stored()?;
     assert_eq!(stored.iter().filter(|it| it.starts_with("call")).count(), 3);
