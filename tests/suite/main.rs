@@ -9,6 +9,10 @@
     reason = "a test fails by panicking"
 )]
 
+mod bubblewrap;
+mod docker;
 mod exec;
 mod layers;
+mod planted;
+mod sandbox;
 mod support;
