@@ -228,7 +228,7 @@ struct Entrance {
 }
 
 impl Entrance {
-    /// Gives the connection a place and a thread, or 503. Neither waits.
+    /// Gives the connection a place and a thread, or 503.
     fn receive(&self, client: Stream) {
         let client = Arc::new(client);
         let started = match self.places.enter(Arc::clone(&client), self.inside.clone()) {
