@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::worker::Cancel;
 
 /// `beige audit`.
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "audit",
     summary: "Shows, follows or proves the audit log",
     help: "\

@@ -29,7 +29,7 @@ const FAILED: u8 = 125;
 const JSON_LIMIT: usize = 8 * 1024 * 1024;
 
 /// `beige exec`.
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "exec",
     summary: "Run a command in an agent's sandbox",
     help: "\

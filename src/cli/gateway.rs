@@ -34,7 +34,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// `beige gateway`.
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "gateway",
     summary: "Start, stop and look at the daemon",
     help: "\

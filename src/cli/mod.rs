@@ -4,6 +4,7 @@
 
 mod audit;
 mod client;
+mod config;
 mod exec;
 mod gateway;
 mod logger;
@@ -19,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 use lexopt::Arg::{self, Long, Short, Value};
 
-use crate::config::{self, Config, Home};
+use crate::config::{Config, Home, load, locate, nearest};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;
 
@@ -31,6 +32,7 @@ const COMMANDS: &[&Command] = &[
     &prompt::COMMAND,
     &sandbox::COMMAND,
     &audit::COMMAND,
+    &config::COMMAND,
 ];
 
 /// One command.
@@ -107,7 +109,7 @@ fn find(name: &OsString) -> Result<&'static Command> {
         return Ok(command);
     }
     let known = COMMANDS.iter().map(|it| it.name);
-    let hint = config::nearest(&name, known)
+    let hint = nearest(&name, known)
         .map_or_else(|| "see `beige --help`".to_owned(), |it| format!("did you mean `{it}`?"));
     Err(Error::new(Kind::Usage, format!("there is no command `{name}`; {hint}")))
 }
@@ -203,13 +205,13 @@ impl Invocation {
 
     /// The configuration file that counts.
     pub fn config_file(&self) -> Result<PathBuf> {
-        config::locate(self.config.as_deref(), &self.home()?)
+        locate(self.config.as_deref(), &self.home()?)
     }
 
     /// The checked configuration, its warnings told, and a redactor that
     /// knows its secrets.
     pub fn load_config(&self) -> Result<(Config, Redactor)> {
-        let loaded = config::load(&self.config_file()?, &self.home()?)?;
+        let loaded = load(&self.config_file()?, &self.home()?)?;
         for warning in &loaded.warnings {
             tell(&format!("warning: {warning}"));
         }
@@ -239,7 +241,7 @@ fn unknown(command: &Command, argument: &Arg<'_>) -> Error {
 }
 
 fn unknown_flag(text: &str, known: &[&str]) -> Error {
-    let hint = config::nearest(text, known.iter().copied())
+    let hint = nearest(text, known.iter().copied())
         .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
     Error::new(Kind::Usage, format!("there is no flag `{text}`{hint}"))
 }

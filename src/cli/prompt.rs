@@ -27,7 +27,7 @@ const MAX_EVENT: u64 = 64 * 1024 * 1024;
 const HOME_LIMIT: Duration = Duration::from_secs(15 * 60);
 
 /// `beige prompt`.
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "prompt",
     summary: "Ask an agent and print its answer",
     help: "\

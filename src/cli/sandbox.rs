@@ -19,7 +19,7 @@ use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::{docker, image};
 
 /// The command.
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "sandbox",
     summary: "build the image; list and remove sandboxes",
     help: HELP,

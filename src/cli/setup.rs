@@ -16,7 +16,7 @@ const FIRST_CONFIG: &str = include_str!("../../sandbox/first-config.json5");
 const FIRST_CASSETTE: &str = include_str!("../../examples/demo.jsonl");
 
 /// `beige setup`.
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "setup",
     summary: "Make the state folder and a first configuration",
     help: "\

@@ -317,8 +317,8 @@ mod tests {
         check_position(text, &KeyPath::default(), 2, 1);
         check_position(text, &KeyPath::from(["a"]), 2, 3);
         check_position(text, &KeyPath::from(["bc"]), 3, 3);
-        check_position(text, &KeyPath::from(["bc"]).index(1), 3, 27);
-        check_position(text, &KeyPath::from(["bc"]).index(1).key("d"), 3, 38);
+        check_position(text, &KeyPath::from(["bc"]).index(1), 3, 28);
+        check_position(text, &KeyPath::from(["bc"]).index(1).key("d"), 3, 39);
     }
 
     #[test]

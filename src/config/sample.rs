@@ -1,6 +1,8 @@
 //! For the tests of this module only: a folder of its own that is removed at
 //! the end, and a sound configuration to bend.
 
+#![allow(clippy::panic)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -44,11 +44,13 @@ pub struct Doors {
     pub unix: UnixListener,
 }
 
-/// What the program above puts in front of the engine. What [`FrontEnds::start`]
-/// gives is dropped to end it.
+/// Starts the front ends; what it gives is dropped to end them.
+pub type StartFrontEnds = dyn Fn(Handle, Doors, &Config) -> Result<Box<dyn Send>>;
+
+/// What the program above puts in front of the engine.
 pub struct FrontEnds<'a> {
     /// Starts the front ends.
-    pub start: &'a dyn Fn(Handle, Doors, &Config) -> Result<Box<dyn Send>>,
+    pub start: &'a StartFrontEnds,
     /// Called once the gateway answers.
     pub ready: &'a dyn Fn() -> Result<()>,
     /// Reads the configuration again.

@@ -32,7 +32,7 @@ pub(super) fn run_turn(
     // A turn that began tells its end itself.
     if let (Err(error), false) = (result, ended) {
         events(TurnEvent::Error {
-            category: "gateway",
+            category: "gateway".to_owned(),
             message: engine.redactor.mask(&error.to_string()).into_owned(),
             partial: None,
         });

@@ -122,13 +122,13 @@ impl Assembly {
     }
 
     fn take_signature(&mut self, more: &str) {
-        match self.parts.last_mut() {
-            Some(
-                Part::Done(Block::Text(Text { text_signature: place, .. }))
-                | Part::Done(Block::Thinking(Thinking { thinking_signature: place, .. }))
-                | Part::Call { call: ToolCall { thought_signature: place, .. }, .. },
-            ) => place.get_or_insert_default().push_str(more),
-            _ => (),
+        if let Some(
+            Part::Done(Block::Text(Text { text_signature: place, .. }))
+            | Part::Done(Block::Thinking(Thinking { thinking_signature: place, .. }))
+            | Part::Call { call: ToolCall { thought_signature: place, .. }, .. },
+        ) = self.parts.last_mut()
+        {
+            place.get_or_insert_default().push_str(more);
         }
     }
 

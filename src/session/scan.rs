@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use super::Session;
 use super::entry::{Body, Entry, Header};
+use crate::message::Message;
 
 /// Longest line that is read or written, in bytes.
 pub(super) const LONGEST_LINE: usize = 32 * 1024 * 1024;
@@ -32,9 +33,10 @@ pub(super) struct Scanned {
 }
 
 /// How a file ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum FileEnd {
     /// With a whole line, or it is empty.
+    #[default]
     Whole,
     /// With a sound line that only lacks its newline.
     Unended,
@@ -61,11 +63,28 @@ pub(super) fn scan<F: Read + Seek>(file: &mut F) -> io::Result<Scanned> {
         }
     }
     let first = index.first_of_context(file, &path, newest_compaction)?;
-    for &number in &path[first..] {
+    for &number in &path[first.place..] {
         session.path.extend(index.load(file, number)?);
+    }
+    if first.is_cut {
+        begin_with_a_turn(&mut session.path);
     }
     let has_header = index.header.is_some();
     Ok(Scanned { session, end: index.end, has_header, warnings: index.warnings() })
+}
+
+/// Drops what is left of a turn whose beginning was left out.
+fn begin_with_a_turn(path: &mut Vec<Entry>) {
+    let is_user = |it: &Entry| matches!(it.body, Body::Message { message: Message::User(_), .. });
+    let first = path.iter().position(is_user).unwrap_or(0);
+    path.drain(..first);
+}
+
+/// Where the context begins on a path.
+struct First {
+    place: usize,
+    /// Whether more was left out than a compaction says.
+    is_cut: bool,
 }
 
 /// What is kept of every line.
@@ -101,12 +120,6 @@ struct Index {
     end: FileEnd,
 }
 
-impl Default for FileEnd {
-    fn default() -> Self {
-        Self::Whole
-    }
-}
-
 /// The part of a line that makes the tree.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -130,6 +143,9 @@ impl Index {
             self.take(&line, taken, offset, number);
             offset += taken.bytes;
         }
+        // Parents are places by now; what led to them is as large as the rest.
+        self.by_key = HashMap::new();
+        self.nodes.shrink_to_fit();
         Ok(())
     }
 
@@ -149,11 +165,12 @@ impl Index {
     }
 
     fn take_sound(&mut self, text: &[u8], offset: u64, number: u32) -> bool {
-        if self.header.is_none() && self.nodes.is_empty() {
-            if let Ok(header) = serde_json::from_slice(text) {
-                self.header = Some(header);
-                return true;
-            }
+        if self.header.is_none()
+            && self.nodes.is_empty()
+            && let Ok(header) = serde_json::from_slice(text)
+        {
+            self.header = Some(header);
+            return true;
         }
         let Ok(peek) = serde_json::from_slice::<Peek<'_>>(text) else { return false };
         if peek.kind == "session" {
@@ -220,23 +237,23 @@ impl Index {
         file: &mut F,
         path: &[u32],
         compaction: Option<usize>,
-    ) -> io::Result<usize> {
+    ) -> io::Result<First> {
         let kept = match compaction {
             Some(place) => self.first_kept(file, path, place)?,
             None => 0,
         };
         let mut bytes = 0;
-        let mut first = path.len();
-        while first > kept {
-            bytes += u64::from(self.nodes[path[first - 1] as usize].length);
-            if bytes > LARGEST_CONTEXT && first < path.len() {
-                let what = format!("only its newest {LARGEST_CONTEXT} bytes are read");
+        let mut place = path.len();
+        while place > kept {
+            bytes += u64::from(self.nodes[path[place - 1] as usize].length);
+            if bytes > LARGEST_CONTEXT && place < path.len() {
+                let what = format!("only the turns in its newest {LARGEST_CONTEXT} bytes are read");
                 self.damaged.push(what);
                 break;
             }
-            first -= 1;
+            place -= 1;
         }
-        Ok(first)
+        Ok(First { place, is_cut: place > kept })
     }
 
     fn first_kept<F: Read + Seek>(
@@ -341,10 +358,10 @@ fn id_of_line(number: u32) -> String {
 
 /// An id as a number; hexadecimal ones are themselves.
 fn key_of(id: &str) -> u64 {
-    if id.len() == 8 {
-        if let Ok(key) = u32::from_str_radix(id, 16) {
-            return u64::from(key);
-        }
+    if id.len() == 8
+        && let Ok(key) = u32::from_str_radix(id, 16)
+    {
+        return u64::from(key);
     }
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);
@@ -481,6 +498,20 @@ mod tests {
         let got = scanned.map(|it| (ids(&it), it.session.model, it.session.marks.len()));
         let model = ModelRef { provider: "p".into(), model: "m".into() };
         assert_eq!(got, Some(("c".into(), Some(model), 1)));
+    }
+
+    #[test]
+    fn a_context_over_the_bound_begins_with_a_turn() {
+        let long = "x".repeat(LARGEST_CONTEXT as usize * 2 / 3);
+        let answer = |id: &str, parent: &str, text: &str| {
+            user(id, parent)
+                .replace("user", "assistant")
+                .replace(&format!("\"{id}\"}}}}"), &format!("\"{text}\"}}}}"))
+        };
+        let first = user("a", "").replace("\"a\"}}", &format!("\"{long}\"}}}}"));
+        let lines =
+            [HEADER, &first, &answer("b", "a", &long), &user("c", "b"), &answer("d", "c", "y")];
+        check(&lines, "c d", 1);
     }
 
     #[test]

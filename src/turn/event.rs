@@ -75,7 +75,7 @@ pub enum TurnEvent {
     Error {
         /// A word for programs: `aborted`, `max_turns`, `internal`, or that of
         /// a provider's fault.
-        category: String,
+        category: &'static str,
         /// A sentence for people.
         message: String,
         /// The text of the turn so far, if there is any.

@@ -277,7 +277,7 @@ impl Progress<'_> {
             }
             Err(Halt { category, error }) => {
                 let partial = (!self.said.is_empty()).then(|| self.said.join("\n\n"));
-                let (category, message) = (category.to_owned(), error.to_string());
+                let message = error.to_string();
                 (self.events)(TurnEvent::Error { category, message, partial });
                 Err(error)
             }

@@ -128,6 +128,8 @@ struct TestHands {
     /// Called off by the command `stop`.
     canceller: Option<Canceller>,
     refuse_models: bool,
+    /// Stands before each answer.
+    before: &'static str,
     model_calls: RefCell<Vec<ModelCallEnd>>,
 }
 
@@ -153,7 +155,7 @@ impl Hands for TestHands {
             saved: None,
             duration: Duration::ZERO,
         };
-        let answer = tool::Answer::text(command);
+        let answer = tool::Answer::text(format!("{}{command}", self.before));
         Ok(tool::Answer { is_error: failed, exit: Some(exit), ..answer })
     }
 
@@ -256,7 +258,7 @@ fn a_model_that_never_ends_is_ended() -> Result<()> {
     assert!(told.result.is_err_and(|(_, it)| it.contains("after 3 model calls")));
     let partial = Some("again\n\nagain\n\nagain".to_owned());
     assert!(
-        matches!(told.events.last(), Some(TurnEvent::Error { category, partial: it, .. }) if category == "max_turns" && *it == partial)
+        matches!(told.events.last(), Some(TurnEvent::Error { category, partial: it, .. }) if *category == "max_turns" && *it == partial)
     );
     let stored = place.stored()?;
     assert_eq!(stored.iter().filter(|it| it.starts_with("call")).count(), 3);
@@ -355,14 +357,14 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
 #[test]
 fn the_demo_answers_any_prompt() -> Result<()> {
     let place = Place::new(include_str!("../../examples/demo.jsonl"))?;
-    let mut words = Vec::new();
+    let mut calls = Vec::new();
+    let hands = TestHands { before: "Exit code: 0\n", ..TestHands::default() };
     for prompt in ["hi", "and now?", "go on", "more"] {
-        let told = place.run(prompt, &TestHands::default(), &Cancel::never())?;
+        let told = place.run(prompt, &hands, &Cancel::never())?;
         assert!(told.result.as_ref().is_ok_and(|it| !it.is_empty()), "{:?}", told.result);
-        words.push(told.words().matches("tool_start").count());
+        calls.push(told.words().matches("tool_start").count());
     }
-    // The hands of this test answer without an exit code, as if tools failed.
-    assert_eq!(words, [1, 1, 0, 0]);
+    assert_eq!(calls, [2, 1, 0, 0]);
     Ok(())
 }
 

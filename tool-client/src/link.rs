@@ -167,7 +167,8 @@ impl Link {
         }
     }
 
-    fn wait(&self, limit: Option<&Timespec>) -> io::Result<()> {
+    /// Waits until something can be done on either end, or the limit is over.
+    pub(crate) fn wait(&self, limit: Option<&Timespec>) -> io::Result<()> {
         match rustix::event::poll(&mut self.interest(), limit) {
             Ok(_) | Err(Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),

@@ -7,6 +7,8 @@
 //! worth taking: no secret, no right that the command has not.
 
 mod fields;
+mod file;
+mod init;
 mod launch;
 mod link;
 mod registration;
@@ -27,6 +29,10 @@ enum Role {
     Launch(OsString),
     /// `--run`
     Supervise,
+    /// `--file`
+    File,
+    /// `--init`
+    Init,
     /// Called in a way that means nothing.
     Misused,
 }
@@ -38,6 +44,8 @@ fn main() -> ExitCode {
     match role(&name, &rest) {
         Role::Launch(tool) => launch::run(&tool, &rest),
         Role::Supervise => supervise::run(),
+        Role::File => file::run(),
+        Role::Init => init::run(),
         Role::Misused => usage(),
     }
 }
@@ -52,6 +60,8 @@ fn role(name: &OsStr, arguments: &[OsString]) -> Role {
     }
     match arguments {
         [flag] if flag == "--run" => Role::Supervise,
+        [flag] if flag == "--file" => Role::File,
+        [flag] if flag == "--init" => Role::Init,
         _ => Role::Misused,
     }
 }

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, kill_process_group, pidfd_open,
-    pidfd_send_signal, wait,
+    Pid, PidfdFlags, Signal, Uid, WaitOptions, getpid, getuid, kill_process, kill_process_group,
+    pidfd_open, pidfd_send_signal, wait,
 };
+use rustix::thread::set_thread_res_uid;
 
 /// How long a tree is hunted before what is left of it is reported.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
@@ -199,19 +200,36 @@ pub(crate) fn kill_namespace(mut reap: impl FnMut() -> bool) -> usize {
 /// gives a descriptor that becomes readable with its death.
 fn signal(to: &Process, signal: Signal) -> Option<OwnedFd> {
     let pid = Pid::from_raw(to.pid.max(0))?;
-    match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => {
-            if process(to.pid)?.started == to.started {
-                let _ = pidfd_send_signal(&pidfd, signal);
-            }
-            Some(pidfd)
-        }
+    let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else {
         // Too many descriptors, or a kernel without them: by number.
-        Err(_) => {
-            let _ = kill_process(pid, signal);
-            None
-        }
+        let _ = kill_process(pid, signal);
+        return None;
+    };
+    if process(to.pid)?.started == to.started
+        && pidfd_send_signal(&pidfd, signal) == Err(Errno::PERM)
+    {
+        let _ = as_its_user(pid, || pidfd_send_signal(&pidfd, signal));
     }
+    Some(pidfd)
+}
+
+/// Does something with the effective user of that process. A container's root
+/// has the right to become any user, but not the one to signal any user's
+/// processes; the real user stays, so that nobody can signal us meanwhile.
+fn as_its_user<T>(pid: Pid, act: impl FnOnce() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
+    let user = real_user(&fs::read(format!("/proc/{pid}/status")).unwrap_or_default());
+    set_thread_res_uid(None, user.ok_or(Errno::SRCH)?, None)?;
+    let done = act();
+    set_thread_res_uid(None, getuid(), None)?;
+    done
+}
+
+/// The real user in /proc/PID/status; its first line is the process's own
+/// choice, but holds no newline.
+fn real_user(status: &[u8]) -> Option<Uid> {
+    let line = status.split(|it| *it == b'\n').find_map(|it| it.strip_prefix(b"Uid:\t"))?;
+    let first = line.split(u8::is_ascii_whitespace).next()?;
+    std::str::from_utf8(first).ok()?.parse().ok().map(Uid::from_raw)
 }
 
 /// Waits until one of them is dead, a tenth of a second at most; the next
@@ -287,6 +305,14 @@ mod tests {
         check(dead.as_bytes(), Some(Process { pid: 7, parent: 3, started: 99, dead: true }));
         let alive = format!("7 (x) Z 3 {REST} 2 0 99");
         check(alive.as_bytes(), Some(Process { pid: 7, parent: 3, started: 99, dead: false }));
+    }
+
+    #[test]
+    fn the_real_user_is_the_first_of_four() {
+        let status = b"Name:\tUid:\\n7\nUmask:\t0022\nUid:\t65534\t1\t2\t3\nGid:\t0\n";
+        assert_eq!(real_user(status), Some(Uid::from_raw(65534)));
+        assert_eq!(real_user(b"Name:\tx\n"), None);
+        assert_eq!(real_user(b"Uid:\tx"), None);
     }
 
     #[test]

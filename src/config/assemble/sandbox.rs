@@ -2,7 +2,6 @@
 //! runtimes cannot do together.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 
 use crate::config::assemble::Assembly;
 use crate::config::node::Node;
@@ -125,8 +124,7 @@ impl Assembly<'_> {
             Ok((container, read_only)) => Some(MountConfig { host, container, read_only }),
             Err(message) => {
                 self.refuse(&entry.path, message);
-                Some(MountConfig { host, container: PathBuf::new(), read_only: true })
-                    .filter(|it| it.container.is_absolute())
+                None
             }
         }
     }

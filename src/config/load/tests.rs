@@ -1,1 +1,588 @@
+//! The whole way of a file, with an environment and a host made up: what is
+//! refused, what is warned of, what has which default, and that no bytes
+//! whatever end in a panic.
 
+#![allow(clippy::panic)]
+
+use super::*;
+
+use std::os::unix::fs::symlink;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::config::sample::Folder;
+use crate::config::{Network, RuntimeChoice, UserChoice};
+
+const REPOSITORY: &str = include_str!("../../../config.json5");
+const FIRST: &str = include_str!("../../../sandbox/first-config.json5");
+
+fn variable(name: &str) -> Option<OsString> {
+    match name {
+        "HOME" => Some("/home/user".into()),
+        "PROVIDER" => Some("demo".into()),
+        _ => None,
+    }
+}
+
+fn surroundings() -> Surroundings<'static> {
+    Surroundings { environment: &variable, memory_bytes: Some(8 << 30), cpus: Some(4) }
+}
+
+fn sample() -> Value {
+    json!({
+        "llm": {"providers": {"demo": {"api": "replay", "cassette": "demo.jsonl"}}},
+        "agents": {"a": {"model": {"provider": "demo", "model": "m"}, "tools": []}},
+    })
+}
+
+/// A sound configuration with one more value, at a path like `/agents/a/tools`.
+fn with(pointer: &str, value: Value) -> Value {
+    let mut config = sample();
+    let mut place = &mut config;
+    for key in pointer.split('/').skip(1) {
+        place = &mut place[key];
+    }
+    *place = value;
+    config
+}
+
+struct Case {
+    folder: Folder,
+    home: Home,
+}
+
+impl Case {
+    fn new() -> Self {
+        let folder = Folder::new();
+        let home = Home::new(folder.path().join("home"));
+        Self { folder, home }
+    }
+
+    fn examine(&self, text: &[u8]) -> Examined {
+        let file = self.folder.write("config.json5", text);
+        examine(&file, &self.home, &surroundings())
+    }
+
+    /// Findings as text, `.` for the folder.
+    fn findings(&self, text: &[u8]) -> String {
+        let report = self.examine(text).report.to_string();
+        report.replace(&self.folder.path().display().to_string(), ".")
+    }
+
+    #[track_caller]
+    fn config(&self, value: &Value) -> Config {
+        let Examined { report, sound } = self.examine(value.to_string().as_bytes());
+        let (config, _) = sound.unwrap_or_else(|| panic!("{report}"));
+        config
+    }
+}
+
+#[track_caller]
+fn check_refused(pointer: &str, value: Value, expected: &str) {
+    let Examined { report, sound } =
+        Case::new().examine(with(pointer, value).to_string().as_bytes());
+    assert!(sound.is_none(), "{pointer} was accepted: {report}");
+    assert!(report.to_string().contains(expected), "{report}");
+    assert_eq!(report.findings.len(), 1, "one fault is one finding: {report}");
+}
+
+#[track_caller]
+fn check_warned(pointer: &str, value: Value, expected: &str) {
+    let Examined { report, sound } =
+        Case::new().examine(with(pointer, value).to_string().as_bytes());
+    assert!(sound.is_some(), "{report}");
+    assert!(report.to_string().contains(expected), "{report}");
+}
+
+#[track_caller]
+fn check_accepted(pointer: &str, value: Value) {
+    let report = Case::new().examine(with(pointer, value).to_string().as_bytes()).report;
+    assert_eq!(report.to_string(), "");
+}
+
+#[test]
+fn the_examples_are_sound_and_without_warnings() {
+    for text in [REPOSITORY, FIRST] {
+        let case = Case::new();
+        assert_eq!(case.findings(text.as_bytes()), "");
+    }
+    let case = Case::new();
+    let file = case.folder.write("config.json5", REPOSITORY.as_bytes());
+    let Ok(Loaded { config, warnings, .. }) = load_in(&file, &case.home, &surroundings()) else {
+        panic!("the example is sound");
+    };
+    assert_eq!(warnings, Vec::<String>::new());
+    assert_eq!(config.file, file);
+    assert_eq!(
+        config.providers["demo"].cassette,
+        Some(case.folder.path().join("./examples/demo.jsonl"))
+    );
+    assert_eq!(config.plugins[0].name, "notes");
+    let agent = &config.agents["assistant"];
+    assert_eq!(agent.tools, ["notes"]);
+    assert_eq!(agent.sandbox.network, Some(Network::None));
+    assert_eq!(config.gateway.port, 7433);
+}
+
+#[test]
+fn what_is_absent_has_its_default() {
+    let case = Case::new();
+    let config = case.config(&sample());
+    let agent = &config.agents["a"];
+    assert_eq!(agent.workspace, case.home.workspace("a"));
+    assert_eq!(agent.limits.max_turns, 200);
+    assert_eq!(agent.limits.max_tool_output_bytes, 50_000);
+    assert_eq!(agent.limits.exec_timeout, Duration::from_secs(900));
+    assert_eq!(agent.limits.http_exec_timeout, Duration::from_secs(120));
+    assert_eq!(agent.sandbox.memory_bytes, 3 << 30);
+    assert_eq!(agent.sandbox.pids, 512);
+    assert_eq!(agent.sandbox.cpus, None);
+    assert_eq!(agent.sandbox.network, None);
+    assert_eq!(agent.sandbox.runtime, RuntimeChoice::Auto);
+    assert_eq!(agent.sandbox.user, UserChoice::Host);
+    assert!(config.gateway.token_required);
+    assert_eq!(config.gateway.log_file, case.home.logs().join("gateway.log"));
+    assert_eq!(config.gateway.log_max_bytes, 10_485_760);
+    assert_eq!(config.gateway.log_level, log::LevelFilter::Info);
+}
+
+#[test]
+fn all_faults_are_reported_at_once_in_the_order_of_the_file() {
+    let text = br#"{
+  llm: { providers: { demo: { api: "openai-completions", apiKey: "sk-12345678" } } },
+  plugins: { notes: { path: "" } },
+  agents: {
+    "A b": { model: { provider: "dmeo", model: "m" }, tools: "x" },
+    b: { model: { provider: "demo", model: 3 }, tools: [], sandbx: {}, pluginConfigs: { note: {} } },
+  },
+  gateway: { port: 70000, prot: 1, host: "0.0.0.0", auth: "none", auth: "none" },
+}"#;
+    let expected = "\
+./config.json5:2:31: llm.providers.demo.api: not supported by this version, which takes only \"replay\"
+./config.json5:2:58: llm.providers.demo.apiKey: not supported by this version
+./config.json5:3:23: plugins.notes.path: must not be empty
+./config.json5:5:5: agents[\"A b\"]: a name is made of a-z, 0-9, `_` and `-`, begins with a letter or digit and has at most 40 characters
+./config.json5:5:23: agents[\"A b\"].model.provider: there is no provider `dmeo`; did you mean `demo`?
+./config.json5:5:55: agents[\"A b\"].tools: expected an array, found a string
+./config.json5:6:37: agents.b.model.model: expected a string, found a number
+./config.json5:6:60: warning: agents.b.sandbx: unknown field, ignored; did you mean `sandbox`?
+./config.json5:6:89: agents.b.pluginConfigs.note: there is no plugin `note`; did you mean `notes`?
+./config.json5:8:14: gateway.port: must be from 0 to 65535
+./config.json5:8:27: warning: gateway.prot: unknown field, ignored; did you mean `port`?
+./config.json5:8:67: gateway.auth: this key is given twice in its object; remove one of the two";
+    assert_eq!(Case::new().findings(text), expected);
+}
+
+#[test]
+fn a_file_that_cannot_be_read_says_why() {
+    let case = Case::new();
+    let check = |file: &Path, expected: &str| {
+        let report = examine(file, &case.home, &surroundings()).report.to_string();
+        let report = report.replace(&case.folder.path().display().to_string(), ".");
+        assert_eq!(report, expected);
+    };
+    let missing = case.folder.path().join("none");
+    check(&missing, "./none: does not exist; `beige setup` makes one, --config names another");
+    check(case.folder.path(), ".: is a folder, not a file");
+}
+
+#[test]
+fn one_unknown_key_is_a_warning_and_no_agents_are_an_error() {
+    check_warned("/nope", json!(1), "nope: unknown field, ignored");
+    check_refused("/agents", json!({}), "agents: must hold at least one entry");
+    check_refused("/gateway", json!([]), "gateway: expected an object, found an array");
+    let none = Case::new().findings(b"{llm:{providers:{}},agents:{}}");
+    assert!(none.contains("llm.providers: must hold at least one entry"), "{none}");
+    let nothing = Case::new().findings(b"{}");
+    assert!(nothing.contains("`llm` is missing") && nothing.contains("`agents` is missing"));
+    assert!(Case::new().findings(b"3").contains("expected an object, found a number"));
+}
+
+#[test]
+fn a_byte_order_mark_and_windows_lines_change_nothing() {
+    let windows = format!("\u{feff}{}", REPOSITORY.replace('\n', "\r\n"));
+    assert_eq!(Case::new().findings(windows.as_bytes()), "");
+}
+
+#[test]
+fn a_provider_that_no_agent_refers_to_stops_nothing() {
+    check_accepted(
+        "/llm/providers/other",
+        json!({"api": "anthropic-messages", "apiKey": "${UNSET}", "x": 1, "models": 3}),
+    );
+    check_accepted("/agents/a/model/provider", json!("${PROVIDER}"));
+    check_refused("/llm/providers/demo/cassette", json!("${UNSET}"), "UNSET is not set");
+}
+
+#[test]
+fn a_provider_in_use_plays_back() {
+    check_refused("/llm/providers/demo", json!({"cassette": "c"}), "not supported by this version");
+    check_refused("/llm/providers/demo", json!({"api": "replay"}), "needs a `cassette`");
+    check_refused("/llm/providers/demo/api", json!("repaly"), "did you mean `replay`?");
+    check_refused("/llm/providers/demo/record", json!(true), "not supported by this version");
+    check_refused(
+        "/agents/a/model/provider",
+        json!("x"),
+        "there is no provider `x`; llm.providers holds demo",
+    );
+}
+
+#[test]
+fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
+    let refused = [
+        ("/llm/providers/demo/apiKey", json!("")),
+        ("/llm/providers/demo/baseUrl", json!("http://x")),
+        ("/llm/providers/demo/concurrency", json!(-1)),
+        ("/llm/providers/demo/timeouts", json!({})),
+        ("/skills", json!({"s": {"path": "s"}})),
+        ("/guards", json!({"promptLeak": true})),
+        ("/agents/a/model/thinkingLevel", json!("off")),
+        ("/agents/a/model/compactionThreshold", json!(0.5)),
+        ("/agents/a/fallbackModels", json!([{"provider": "demo", "model": "m"}])),
+        ("/agents/a/skills", json!(["s"])),
+        ("/agents/a/sandbox", json!({"runtime": "podman"})),
+        ("/agents/a/sandbox", json!({"network": {"allow": ["x"]}})),
+        ("/agents/a/sandbox", json!({"mask": []})),
+        ("/agents/a/limits", json!({"maxTurnSeconds": 0})),
+        ("/agents/a/limits", json!({"maxTurnTokens": 1})),
+        ("/agents/a/limits", json!({"maxTurnCostUsd": 1})),
+        ("/agents/a/limits", json!({"inactivitySeconds": 600})),
+        ("/agents/a/permissions", json!({"mode": "ask"})),
+        ("/agents/a/permissions", json!({"mode": "readonly"})),
+        ("/agents/a/permissions", json!({"rules": [{"tool": "exec", "action": "deny"}]})),
+        ("/agents/a/permissions", json!({"approvalSeconds": 300})),
+        ("/agents/a/permissions", json!({"unattended": "deny"})),
+        ("/plugins", json!({"p": {"path": "p", "command": ["x"]}})),
+        ("/plugins", json!({"p": {"path": "p", "url": "http://x"}})),
+        ("/plugins", json!({"p": {"path": "p", "headers": {}}})),
+        ("/plugins", json!({"p": {"path": "p", "onHookFailure": "allow"}})),
+    ];
+    for (pointer, value) in refused {
+        check_refused(pointer, value, "not supported by this version");
+    }
+    check_accepted("/agents/a/permissions", json!({"mode": "auto", "rules": []}));
+    check_accepted("/agents/a/fallbackModels", json!([]));
+    check_accepted("/skills", json!({}));
+    check_accepted("/llm/providers/demo/record", json!(false));
+}
+
+#[test]
+fn names_are_checked() {
+    for name in ["", "A", "-a", "_a", "a b", "a/b", "é", "a.b", &"a".repeat(41)] {
+        check_refused("/agents", json!({name: sample()["agents"]["a"]}), "a name is made of");
+    }
+    check_accepted("/agents", json!({"constructor": sample()["agents"]["a"]}));
+    check_accepted("/agents", json!({"a_-0": sample()["agents"]["a"]}));
+    check_refused("/plugins", json!({"exec": {"path": "p"}}), "the name is reserved");
+    check_refused("/plugins", json!({"p": {"path": "p", "env": {"A B": ""}}}), "letters, digits");
+    for name in ["PATH", "HOME", "LD_PRELOAD", "BEIGE_CALL"] {
+        check_refused(
+            "/agents/a/sandbox",
+            json!({"extraEnv": {name: "x"}}),
+            "are set by the gateway",
+        );
+    }
+    check_refused("/agents/a/sandbox", json!({"extraEnv": {"1A": "x"}}), "letters, digits");
+    check_refused("/agents/a/sandbox", json!({"extraEnv": {"A": "x\u{0}"}}), "NUL");
+    check_accepted("/agents/a/sandbox", json!({"extraEnv": {"LANG": "", "path": "x"}}));
+}
+
+#[test]
+fn numbers_have_bounds() {
+    check_refused("/gateway", json!({"port": -1}), "from 0 to 65535");
+    check_refused("/gateway", json!({"port": 1.5}), "expected a whole number");
+    check_refused("/gateway", json!({"port": "80"}), "expected a whole number, found a string");
+    check_accepted("/gateway", json!({"port": 0}));
+    check_refused("/agents/a/limits", json!({"execTimeoutSeconds": 0}), "more than 0");
+    check_refused("/agents/a/limits", json!({"execTimeoutSeconds": 1e8}), "at most 10000000");
+    check_refused("/agents/a/limits", json!({"maxTurns": 0}), "from 1");
+    check_refused("/agents/a/sandbox", json!({"cpus": 0}), "more than 0");
+    check_refused("/agents/a/sandbox", json!({"pidsLimit": 1}), "from 16");
+    let infinite = sample().to_string().replacen(
+        "\"tools\"",
+        "\"limits\":{\"execTimeoutSeconds\":Infinity},\"tools\"",
+        1,
+    );
+    assert!(Case::new().findings(infinite.as_bytes()).contains("not finite"));
+}
+
+#[test]
+fn a_time_limit_that_is_given_holds_everywhere() {
+    let config = Case::new().config(&with("/agents/a/limits", json!({"execTimeoutSeconds": 2.5})));
+    let limits = config.agents["a"].limits;
+    assert_eq!(limits.exec_timeout, Duration::from_millis(2500));
+    assert_eq!(limits.http_exec_timeout, Duration::from_millis(2500));
+}
+
+#[test]
+fn memory_and_processors_are_lowered_to_what_the_host_has() {
+    let case = Case::new();
+    let memory = |value: Value| {
+        case.config(&with("/agents/a/sandbox", value)).agents["a"].sandbox.memory_bytes
+    };
+    assert_eq!(memory(json!({"memoryLimit": "512m"})), 512 << 20);
+    assert_eq!(memory(json!({"memoryLimit": 16_777_216})), 16 << 20);
+    assert_eq!(memory(json!({"memoryLimit": "100g"})), 6 << 30);
+    check_warned("/agents/a/sandbox", json!({"memoryLimit": "100g"}), "lowered to 6144 MiB");
+    for size in [json!("15m"), json!(1), json!("x"), json!(-1)] {
+        let expected = if size == json!(-1) { "at least 0" } else { "at least 16m" };
+        check_refused("/agents/a/sandbox", json!({"memoryLimit": size}), expected);
+    }
+    check_warned("/agents/a/sandbox", json!({"cpus": 64}), "lowered to 4");
+    check_accepted("/agents/a/sandbox", json!({"cpus": 0.5}));
+    let small = Surroundings { memory_bytes: Some(1 << 30), ..surroundings() };
+    let file = case.folder.write("config.json5", sample().to_string().as_bytes());
+    let loaded =
+        load_in(&file, &case.home, &small).map(|it| it.config.agents["a"].sandbox.memory_bytes);
+    assert_eq!(loaded.ok(), Some(768 << 20));
+}
+
+#[test]
+fn root_needs_docker() {
+    let runtime = |value: Value| {
+        Case::new().config(&with("/agents/a/sandbox", value)).agents["a"].sandbox.runtime
+    };
+    assert_eq!(runtime(json!({"user": "root"})), RuntimeChoice::Docker);
+    assert_eq!(runtime(json!({"user": "1000:1000"})), RuntimeChoice::Auto);
+    let both = json!({"user": "root", "runtime": "bubblewrap"});
+    check_refused("/agents/a/sandbox", both, "`root` is for Docker only");
+    check_refused("/agents/a/sandbox", json!({"user": "0:0"}), "write `root`");
+    check_refused("/agents/a/sandbox", json!({"user": "me"}), "expected host, root or");
+}
+
+#[test]
+fn an_api_without_a_token_is_for_this_host_alone() {
+    for host in ["127.0.0.1", "127.9.9.9", "::1", "[::1]", "localhost", "::ffff:127.0.0.1"] {
+        check_accepted("/gateway", json!({"auth": "none", "host": host}));
+    }
+    for host in ["0.0.0.0", "::", "10.0.0.1", "localhost.example", "127.0.0.1.example"] {
+        check_refused("/gateway", json!({"auth": "none", "host": host}), "needs a loopback `host`");
+    }
+    for host in ["127.0.0.1:80", "http://x", "a b", "x/y"] {
+        check_refused("/gateway", json!({"host": host}), "without a port");
+        check_refused("/gateway", json!({"allowedHosts": [host]}), "gateway.allowedHosts[0]");
+    }
+}
+
+#[test]
+fn an_agent_on_the_hosts_network_needs_the_token_too() {
+    let config = |runtime: &str, network: &str| {
+        let mut config = with("/gateway", json!({"auth": "none"}));
+        config["agents"]["a"]["sandbox"] = json!({"runtime": runtime, "network": network});
+        Case::new().findings(config.to_string().as_bytes())
+    };
+    for runtime in ["auto", "bubblewrap"] {
+        assert!(
+            config(runtime, "open").contains("agents.a.sandbox.network: `open` is the host's own")
+        );
+        assert_eq!(config(runtime, "none"), "");
+    }
+    assert_eq!(config("docker", "open"), "");
+}
+
+#[test]
+fn workspaces_and_mounts_stay_out_of_what_is_ours() -> std::io::Result<()> {
+    let case = Case::new();
+    case.folder.folder("home/sessions");
+    case.folder.folder("ok");
+    symlink(case.home.root(), case.folder.path().join("link"))?;
+    let check = |sandbox: Value, workspace: Value, expected: &str| {
+        let mut config = with("/agents/a/sandbox", sandbox);
+        config["agents"]["a"]["workspaceDir"] = workspace;
+        let findings = case.findings(config.to_string().as_bytes());
+        assert!(
+            findings.contains(expected) && findings.is_empty() == expected.is_empty(),
+            "{findings}"
+        );
+    };
+    check(json!({}), json!("home"), "./home is the state folder");
+    check(json!({}), json!("link/sessions"), "./home/sessions lies in the state folder");
+    check(json!({}), json!("link/new/er"), "./home/new/er lies in the state folder");
+    check(json!({}), json!("."), ". contains the state folder");
+    check(json!({}), json!("ok/../../../../../../../.."), "/ contains /proc");
+    check(json!({}), json!("/"), "/ contains /proc");
+    check(json!({}), json!("config.json5/ws"), "./config.json5 is not a folder");
+    check(json!({}), json!("link/agents/a/workspace"), "");
+    let ok = json!("ok");
+    check(json!({"extraMounts": {"link": "/x"}}), ok.clone(), "./home is the state folder");
+    check(json!({"extraMounts": {"none": "/x"}}), ok.clone(), "./none does not exist");
+    check(json!({"extraMounts": {"/dev": "/x"}}), ok.clone(), "/dev is /dev");
+    check(json!({"extraMounts": {"ok": "/tools/x"}}), ok.clone(), "may not be or lie under /tools");
+    check(
+        json!({"extraMounts": {"ok": "/x:ro", "./ok": "/x"}}),
+        ok.clone(),
+        "another mount stands at /x",
+    );
+    check(json!({"extraMounts": {"ok": "/x:ro"}}), ok, "");
+    Ok(())
+}
+
+#[test]
+fn two_agents_with_one_workspace_are_a_warning() {
+    let mut config = with("/agents/a/workspaceDir", json!("ws"));
+    config["agents"]["b"] = config["agents"]["a"].clone();
+    config["agents"]["b"]["workspaceDir"] = json!("./x/../ws/");
+    let findings = Case::new().findings(config.to_string().as_bytes());
+    assert!(
+        findings
+            .contains("warning: agents.b.workspaceDir: the agents `a` and `b` have one workspace"),
+        "{findings}"
+    );
+}
+
+#[test]
+fn the_log_lies_out_of_an_agents_reach() {
+    let mut config = with("/agents/a/workspaceDir", json!("ws"));
+    config["gateway"] = json!({"logFile": "ws/x.log"});
+    let findings = Case::new().findings(config.to_string().as_bytes());
+    assert!(findings.contains("gateway.logFile: the log would lie in ./ws"), "{findings}");
+}
+
+#[test]
+fn a_home_too_long_for_a_socket_is_named() {
+    let case = Case::new();
+    let home = Home::new(format!("/{}", "h".repeat(100)));
+    let file = case.folder.write("config.json5", sample().to_string().as_bytes());
+    let report = examine(&file, &home, &surroundings()).report.to_string();
+    assert!(
+        report.contains("agents.a: a socket of this agent would have a path of 128 bytes"),
+        "{report}"
+    );
+    assert!(report.contains("set BEIGE_HOME to a shorter path than /hhh"), "{report}");
+    // 107 bytes with the longest name of a socket, and one more.
+    let fixed = "//sockets/a/cli-4194304.sock".len();
+    for (length, is_sound) in [(107 - fixed, true), (108 - fixed, false)] {
+        let home = Home::new(format!("/{}", "h".repeat(length)));
+        assert_eq!(examine(&file, &home, &surroundings()).sound.is_some(), is_sound);
+    }
+}
+
+#[test]
+fn instructions_may_come_from_a_file() {
+    let case = Case::new();
+    case.folder.write("i.md", "é\n".as_bytes());
+    let config = case.config(&with("/agents/a/instructions", json!({"file": "i.md"})));
+    assert_eq!(config.agents["a"].instructions.as_deref(), Some("é\n"));
+    check_refused("/agents/a/instructions", json!({"file": "no.md"}), "no.md does not exist");
+    check_refused("/agents/a/instructions", json!({"file": "/dev/zero"}), "not a regular file");
+    check_refused("/agents/a/instructions", json!(3), "expected a string or an object");
+}
+
+#[test]
+fn plugins_keep_the_order_of_the_file_and_may_be_switched_off() {
+    let text = br#"{
+        llm: {providers: {demo: {api: "replay", cassette: "c"}}},
+        plugins: {z: {path: "z"}, off: {path: "o", enabled: false}, a: {path: "a", config: {k: [1]}}},
+        agents: {a: {model: {provider: "demo", model: "m"}, tools: [], pluginConfigs: {off: {}, a: {}}}},
+    }"#;
+    let Some((config, _)) = Case::new().examine(text).sound else { panic!("it is sound") };
+    let names: Vec<&str> = config.plugins.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["z", "a"]);
+    assert_eq!(config.plugins[1].config, json!({"k": [1]}));
+}
+
+#[test]
+fn secrets_are_known_and_shown_to_nobody() {
+    let case = Case::new();
+    case.folder.write("pw", b"hunter2hunter2\n");
+    let mut config = with(
+        "/plugins",
+        json!({"p": {
+            "path": "p", "config": {"apiKey": "key-in-config", "url": "http://x/${file:pw}"},
+        }}),
+    );
+    config["agents"]["a"]["pluginConfigs"] = json!({"p": {"token": "token-of-agent"}});
+    let Examined { report, sound } = case.examine(config.to_string().as_bytes());
+    let Some((sound, effective)) = sound else { panic!("{report}") };
+    let mut secrets: Vec<&str> = sound.secrets.iter().map(Secret::expose).collect();
+    secrets.sort_unstable();
+    assert_eq!(
+        secrets,
+        ["http://x/hunter2hunter2", "hunter2hunter2", "key-in-config", "token-of-agent"]
+    );
+    let shown = effective.to_string();
+    assert!(secrets.iter().all(|it| !shown.contains(it)), "{shown}");
+    assert!(shown.contains("••••") && shown.contains("\"maxTurns\":200"), "{shown}");
+
+    config["agents"]["a"]["instructions"] = json!({"file": "/none/${file:pw}"});
+    let findings = case.findings(config.to_string().as_bytes());
+    assert!(
+        findings.contains("the file •••• does not exist") && !findings.contains("hunter2"),
+        "{findings}"
+    );
+}
+
+#[test]
+fn the_file_that_counts_is_the_one_named_last_of_all_defaults() {
+    let home = Home::new("/h");
+    let choose = |flag: Option<&str>, variable: Option<&str>| {
+        choose(flag.map(Path::new), variable.map(OsString::from), &home).ok()
+    };
+    assert_eq!(choose(Some("/f"), Some("/v")), Some("/f".into()));
+    assert_eq!(choose(None, Some("/v")), Some("/v".into()));
+    assert_eq!(choose(None, Some("")), Some("/h/config.json5".into()));
+    assert_eq!(choose(None, None), Some("/h/config.json5".into()));
+    assert_eq!(choose(Some("rel"), None), Some(absolute(Path::new("rel"))));
+    assert_eq!(choose(Some(""), None), None);
+}
+
+#[test]
+fn the_hosts_memory_is_read() {
+    assert_eq!(total_memory("MemTotal:       16 kB\nMemFree: 1 kB\n"), Some(16 << 10));
+    assert_eq!(total_memory("MemFree: 1 kB\n"), None);
+    assert_eq!(total_memory("MemTotal: é kB\n"), None);
+}
+
+/// Whatever the bytes: a configuration, or at least one finding.
+#[track_caller]
+fn check_any(case: &Case, bytes: &[u8]) {
+    let Examined { report, sound } = case.examine(bytes);
+    assert!(sound.is_some() || report.has_errors());
+    assert!(!report.to_string().contains('\0'));
+}
+
+#[test]
+fn every_truncation_of_the_example_is_answered() {
+    let case = Case::new();
+    for text in [REPOSITORY, "{a: 'é\u{1F600}\\u{e9}\\xe9', \u{feff} // é\n b: ${é} /* é */ }"]
+    {
+        for end in 0..text.len() {
+            check_any(&case, &text.as_bytes()[..end]);
+        }
+    }
+}
+
+#[test]
+fn flipped_bits_are_answered() {
+    let case = Case::new();
+    let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % below as u64).unwrap_or_default()
+    };
+    for _ in 0..1500 {
+        let mut bytes = REPOSITORY.as_bytes().to_vec();
+        for _ in 0..=random(4) {
+            let place = random(bytes.len());
+            bytes[place] ^= 1 << random(8);
+        }
+        check_any(&case, &bytes);
+    }
+}
+
+#[test]
+fn brackets_without_end_are_answered() {
+    let case = Case::new();
+    for piece in ["[", "{", "{a:", "[{", "]", "}", "(", "[/*", "//[\n[", "('", "${", "/*", "-", "'"]
+    {
+        check_any(&case, piece.repeat(200_000).as_bytes());
+    }
+    let balanced = format!("{}{}", "[".repeat(200_000), "]".repeat(200_000));
+    check_any(&case, balanced.as_bytes());
+    let comments = "/* [ */ // {\n".repeat(50_000);
+    check_any(&case, comments.as_bytes());
+    check_any(&case, format!("{comments}{{}}").as_bytes());
+}

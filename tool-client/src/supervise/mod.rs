@@ -6,7 +6,7 @@
 
 mod feed;
 mod keep;
-mod request;
+pub(crate) mod request;
 mod start;
 mod watch;
 

@@ -13,24 +13,24 @@ use serde_json::Value;
 use tool_client::frame::{self, Frame};
 
 /// One conversation with the program.
-pub struct Talk {
-    pub child: Child,
-    pub to: Option<ChildStdin>,
-    pub from: ChildStdout,
+pub(crate) struct Talk {
+    pub(crate) child: Child,
+    pub(crate) to: Option<ChildStdin>,
+    pub(crate) from: ChildStdout,
 }
 
 /// All that a conversation gave.
 #[derive(Debug, Default)]
-pub struct Told {
-    pub stdout: Vec<u8>,
-    pub stderr: Vec<u8>,
-    pub granted: u64,
-    pub exit: Value,
+pub(crate) struct Told {
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: Vec<u8>,
+    pub(crate) granted: u64,
+    pub(crate) exit: Value,
 }
 
 impl Talk {
     /// Starts the role and waits until it says that it is ready.
-    pub fn open(role: &str) -> Self {
+    pub(crate) fn open(role: &str) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_tool-client"))
             .arg(role)
             .stdin(Stdio::piped())
@@ -44,31 +44,31 @@ impl Talk {
     }
 
     /// Opens the role and asks.
-    pub fn ask(role: &str, request: &Value) -> Self {
+    pub(crate) fn ask(role: &str, request: &Value) -> Self {
         let mut talk = Self::open(role);
         talk.send(frame::REQUEST, request.to_string().as_bytes());
         talk
     }
 
-    pub fn send(&mut self, kind: u8, payload: &[u8]) {
+    pub(crate) fn send(&mut self, kind: u8, payload: &[u8]) {
         frame::write(self.to.as_mut().expect("open"), kind, payload).expect("send a frame");
     }
 
     /// Sends without minding whether it arrives.
-    pub fn try_send(&mut self, bytes: &[u8]) {
+    pub(crate) fn try_send(&mut self, bytes: &[u8]) {
         let _ = self.to.as_mut().map(|it| it.write_all(bytes));
     }
 
-    pub fn next(&mut self) -> Option<Frame> {
+    pub(crate) fn next(&mut self) -> Option<Frame> {
         frame::read(&mut self.from).expect("read a frame")
     }
 
-    pub fn hang_up(&mut self) {
+    pub(crate) fn hang_up(&mut self) {
         self.to = None;
     }
 
     /// Reads until bytes of standard output have come.
-    pub fn until_output(&mut self, want: &str) {
+    pub(crate) fn until_output(&mut self, want: &str) {
         let mut got = String::new();
         while !got.contains(want) {
             let frame = self.next().expect("more output");
@@ -80,7 +80,7 @@ impl Talk {
     }
 
     /// Reads to the end of it; the last frame must be the report.
-    pub fn end(mut self) -> Told {
+    pub(crate) fn end(mut self) -> Told {
         let mut told = Told::default();
         while let Some(Frame { kind, payload }) = self.next() {
             assert_eq!(told.exit, Value::Null, "a frame after the report");
@@ -101,12 +101,12 @@ impl Talk {
 }
 
 /// A folder of its own for a test, removed at its end.
-pub struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 static NEXT: AtomicU32 = AtomicU32::new(0);
 
 impl Scratch {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("tool-client-it-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
@@ -114,7 +114,7 @@ impl Scratch {
         Self(path)
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 }

@@ -1,0 +1,180 @@
+//! `beige config`: says what is wrong with a configuration, and shows what it
+//! comes to with every default. Reads only; secrets are dots.
+
+use lexopt::Arg::{Long, Value as Positional};
+use serde_json::{Value, json};
+
+use super::{Command, Invocation, print, tell, unknown};
+use crate::config::{self, Examined, Finding, Report, Surroundings};
+use crate::error::{During, Error, Kind, Result};
+
+/// Exit code of a configuration that cannot be used.
+const BAD_CONFIG: u8 = 78;
+
+/// `beige config`.
+pub(super) const COMMAND: Command = Command {
+    name: "config",
+    summary: "Check the configuration, or show it with every default",
+    help: "\
+Usage: beige config check [--strict] [--json]
+       beige config show [--json]
+
+  check   prints every finding, one a line: FILE:LINE:COLUMN: key.path: text
+  show    prints the whole configuration with its defaults, secrets as ••••
+
+Options:
+  --strict       check: warnings count as errors
+  --json         one JSON document; check: {\"ok\", \"file\", \"findings\"}
+  --config FILE  use this configuration
+
+Exit codes: 0 sound, 2 usage, 78 bad configuration.
+",
+    flags: &["strict", "json"],
+    run,
+};
+
+#[derive(Default)]
+struct Options {
+    action: Option<String>,
+    strict: bool,
+    json: bool,
+}
+
+fn run(invocation: &mut Invocation) -> Result<u8> {
+    let options = parse(invocation)?;
+    match options.action.as_deref() {
+        Some("check") => check(invocation, &options),
+        Some("show") if options.strict => {
+            Err(Error::new(Kind::Usage, "--strict belongs to `beige config check`"))
+        }
+        Some("show") => show(invocation),
+        Some(other) => Err(Error::new(Kind::Usage, not_an_action(other))),
+        None => Err(Error::new(Kind::Usage, "say check or show")),
+    }
+}
+
+fn parse(invocation: &mut Invocation) -> Result<Options> {
+    let mut options = Options::default();
+    while let Some(argument) = invocation.next()? {
+        match argument {
+            Long("strict") => options.strict = true,
+            Long("json") => options.json = true,
+            Positional(action) if options.action.is_none() => {
+                options.action = Some(action.to_string_lossy().into_owned());
+            }
+            other => return Err(unknown(&COMMAND, &other)),
+        }
+    }
+    Ok(options)
+}
+
+fn not_an_action(word: &str) -> String {
+    match config::nearest(word, ["check", "show"]) {
+        Some(it) => format!("there is no `beige config {word}`; did you mean `{it}`?"),
+        None => format!("`{word}` is neither check nor show"),
+    }
+}
+
+fn check(invocation: &Invocation, options: &Options) -> Result<u8> {
+    let Examined { report, .. } = examine(invocation)?;
+    let ok = is_ok(&report, options.strict);
+    if options.json {
+        print(&format!("{}\n", document(&report, ok)))?;
+    } else if report.is_empty() {
+        print(&format!("{}: sound\n", report.file.display()))?;
+    } else {
+        print(&format!("{report}\n"))?;
+    }
+    Ok(if ok { 0 } else { BAD_CONFIG })
+}
+
+fn show(invocation: &Invocation) -> Result<u8> {
+    let Examined { report, sound } = examine(invocation)?;
+    let Some((_, effective)) = sound else { return Err(report.into()) };
+    if !report.is_empty() {
+        tell(&report.to_string());
+    }
+    let text = serde_json::to_string_pretty(&effective)
+        .during(Kind::Internal, "write the configuration as JSON")?;
+    print(&format!("{text}\n"))?;
+    Ok(0)
+}
+
+fn examine(invocation: &Invocation) -> Result<Examined> {
+    let file = invocation.config_file()?;
+    Ok(config::examine(&file, &invocation.home()?, &Surroundings::of_this_process()))
+}
+
+fn is_ok(report: &Report, strict: bool) -> bool {
+    !report.has_errors() && (report.is_empty() || !strict)
+}
+
+fn document(report: &Report, ok: bool) -> Value {
+    let findings: Vec<Value> = report.findings.iter().map(finding).collect();
+    json!({"ok": ok, "file": report.file.to_string_lossy(), "findings": findings})
+}
+
+/// A file that cannot be read has no line and no column: both are null.
+fn finding(finding: &Finding) -> Value {
+    let Finding { severity, position, path, message } = finding;
+    json!({
+        "severity": severity.name(),
+        "line": position.map(|it| it.line),
+        "column": position.map(|it| it.column),
+        "path": path.to_string(),
+        "message": message,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Severity;
+
+    use crate::config::{KeyPath, Position};
+
+    fn report(severities: &[Severity]) -> Report {
+        let finding = |severity: &Severity| Finding {
+            severity: *severity,
+            position: Some(Position { line: 2, column: 3 }),
+            path: KeyPath::from(["gateway", "port"]),
+            message: "odd".into(),
+        };
+        Report { file: "f".into(), findings: severities.iter().map(finding).collect() }
+    }
+
+    #[track_caller]
+    fn check_ok(severities: &[Severity], strict: bool, expected: bool) {
+        assert_eq!(is_ok(&report(severities), strict), expected);
+    }
+
+    #[test]
+    fn a_warning_fails_a_strict_check_only() {
+        check_ok(&[], true, true);
+        check_ok(&[Severity::Warning], false, true);
+        check_ok(&[Severity::Warning], true, false);
+        check_ok(&[Severity::Warning, Severity::Error], false, false);
+    }
+
+    #[test]
+    fn a_report_is_one_document() {
+        let expected = json!({"ok": true, "file": "f", "findings": [{
+            "severity": "warning", "line": 2, "column": 3, "path": "gateway.port", "message": "odd",
+        }]});
+        assert_eq!(document(&report(&[Severity::Warning]), true), expected);
+        let unread = Report {
+            findings: vec![Finding {
+                position: None,
+                ..report(&[Severity::Error]).findings.remove(0)
+            }],
+            ..report(&[])
+        };
+        assert_eq!(document(&unread, false)["findings"][0]["line"], Value::Null);
+    }
+
+    #[test]
+    fn a_mistyped_action_names_the_nearest() {
+        assert!(not_an_action("chekc").contains("did you mean `check`?"));
+        assert_eq!(not_an_action("x"), "`x` is neither check nor show");
+    }
+}

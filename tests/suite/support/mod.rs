@@ -1,0 +1,72 @@
+//! What the topics share: a world (a home, a configuration, the binary), the
+//! runtimes that are here, and a plain HTTP client.
+
+mod http;
+mod world;
+
+use std::process::Command;
+use std::sync::OnceLock;
+
+pub(crate) use http::{Reply, request};
+pub(crate) use world::{Finished, World};
+
+/// A runtime that every sandbox test is run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    Docker,
+    Bubblewrap,
+}
+
+impl Runtime {
+    /// The name in configuration.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Docker => "docker",
+            Self::Bubblewrap => "bubblewrap",
+        }
+    }
+}
+
+/// The runtimes of this machine. CI has both, or the test fails.
+pub(crate) fn runtimes() -> &'static [Runtime] {
+    static FOUND: OnceLock<Vec<Runtime>> = OnceLock::new();
+    FOUND.get_or_init(|| {
+        let found: Vec<Runtime> = [Runtime::Docker, Runtime::Bubblewrap]
+            .into_iter()
+            .filter(|it| match it {
+                Runtime::Docker => answers("docker", &["version"]),
+                Runtime::Bubblewrap => answers("bwrap", &["--version"]),
+            })
+            .collect();
+        if std::env::var_os("CI").is_some() {
+            assert_eq!(found, [Runtime::Docker, Runtime::Bubblewrap], "CI must have both runtimes");
+        }
+        assert!(!found.is_empty(), "neither Docker nor bubblewrap is here: `make demo` says how");
+        found
+    })
+}
+
+/// Runs a check in a world of its own on each runtime.
+#[track_caller]
+pub(crate) fn on_each_runtime(check: impl Fn(&World)) {
+    for runtime in runtimes() {
+        eprintln!("on {}", runtime.name());
+        check(&World::new(*runtime));
+    }
+}
+
+/// The same in a world whose gateway runs, and in one without.
+#[track_caller]
+pub(crate) fn with_and_without_gateway(check: impl Fn(&World)) {
+    on_each_runtime(|world| {
+        eprintln!("without a gateway");
+        check(world);
+        eprintln!("with a gateway");
+        world.start_gateway();
+        check(world);
+    });
+}
+
+fn answers(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|it| it.status.success())
+}
