@@ -13,9 +13,11 @@ use super::body::{self, Body};
 use super::head::{self, Head};
 use super::places::Place;
 use super::stream::Stream;
+use super::turns::{LARGE, Turns};
 use super::{Behind, End, Limits, Upgraded};
 use crate::channel::http::answer::Answer;
 use crate::channel::http::guard::{Caller, Guard, Way};
+use crate::worker::Cancel;
 
 /// What every connection needs to know.
 pub(super) struct Rules {
@@ -23,6 +25,8 @@ pub(super) struct Rules {
     pub(super) limits: Limits,
     pub(super) behind: Arc<dyn Behind>,
     pub(super) folder: Box<Path>,
+    pub(super) large: Turns,
+    pub(super) closing: Cancel,
 }
 
 /// A request that may pass.
@@ -77,6 +81,10 @@ fn relay(
     caller: Caller,
     body: Body,
 ) -> Result<(), End> {
+    let _turn = match body.length() {
+        ..LARGE => None,
+        LARGE.. => Some(rules.large.wait(rules.limits.large_wait, &rules.closing)?),
+    };
     let inner = Arc::new(rules.behind.connect().map_err(|error| {
         log::error!("a request cannot be joined to the server behind the door: {error}");
         End::from(Answer::error(503, "the gateway has no room for this request; try again"))

@@ -67,7 +67,9 @@ impl<E: Engine> Routes<E> {
     /// Answers a request, or starts the thread that does.
     pub(super) fn take(&self, mut request: Request) {
         // Always whole: tiny_http would make room for an unread rest.
-        let mut body = Vec::new();
+        let length =
+            request.body_length().unwrap_or(0).min(usize::try_from(self.body_bytes).unwrap_or(0));
+        let mut body = Vec::with_capacity(length);
         let read = request.as_reader().take(self.body_bytes + 1).read_to_end(&mut body);
         let asked = Asked::of(&request);
         let reply = Reply::new(request.into_writer(), asked.minor);
