@@ -5,14 +5,14 @@ use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
 use super::{Command, Invocation, print, tell, unknown};
-use crate::config::{self, Examined, Finding, Report, Severity, Surroundings};
+use crate::config::{self, Examined, Finding, Report, Surroundings};
 use crate::error::{During, Error, Kind, Result};
 
 /// Exit code of a configuration that cannot be used.
 const BAD_CONFIG: u8 = 78;
 
 /// `beige config`.
-pub const COMMAND: Command = Command {
+pub(super) const COMMAND: Command = Command {
     name: "config",
     summary: "Check the configuration, or show it with every default",
     help: "\
@@ -130,7 +130,7 @@ fn finding(finding: &Finding) -> Value {
 mod tests {
     use super::*;
 
-    use crate::config::{KeyPath, Position};
+    use crate::config::{KeyPath, Position, Severity};
 
     fn report(severities: &[Severity]) -> Report {
         let finding = |severity: &Severity| Finding {
