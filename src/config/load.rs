@@ -16,7 +16,7 @@ use crate::config::node::Node;
 use crate::config::position::Places;
 use crate::config::report::{Findings, KeyPath, Report, Severity, Step};
 use crate::config::substitute::{Environment, Substitution};
-use crate::config::{Config, Home, check, schema, secrets, source};
+use crate::config::{Config, Home, check, effective, schema, secrets, source};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
@@ -146,6 +146,7 @@ fn examine_value(
     let order = places.keys(&KeyPath::from(["plugins"]));
     let mut config = assembly.config(full_path.clone(), &Node::root(&value), &order, &used);
     config.secrets = known.iter().map(Secret::new).collect();
+    effective::fill_in(&mut value, &config);
     secrets::mask(&mut value, &from_files);
     let report = findings.into_report(file, &places, &|it| secrets::hide(it, &known));
     let sound = (!report.has_errors()).then_some((config, value));
@@ -181,7 +182,7 @@ fn used_providers(root: &Node<'_>) -> BTreeSet<String> {
 fn is_unused(used: &BTreeSet<String>) -> impl Fn(&KeyPath) -> bool {
     move |path| match path.steps() {
         [Step::Key(llm), Step::Key(providers), Step::Key(name)] => {
-            llm == "llm" && providers == "providers" && !used.contains(name)
+            &**llm == "llm" && &**providers == "providers" && !used.contains(&**name)
         }
         _ => false,
     }

@@ -63,7 +63,7 @@ fn is_secret(path: &KeyPath) -> bool {
         .steps()
         .iter()
         .map(|it| match it {
-            Step::Key(key) => key.as_str(),
+            Step::Key(key) => &**key,
             Step::Index(_) => "",
         })
         .collect();
