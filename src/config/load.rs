@@ -137,18 +137,17 @@ fn examine_value(
     check::check(&value, &schema::ROOT, &KeyPath::default(), &is_unused(&used), &mut findings);
     check::complete(&mut value, &schema::ROOT);
 
-    let mut known = substitution.secrets;
-    known.extend(secrets::collect(&value, &from_files));
-    known.sort_by_key(|it| std::cmp::Reverse(it.len()));
-    known.dedup();
+    let known = secrets::collect(&value, &from_files);
+    let hidden = secrets::hidden(&substitution.secrets, &known);
 
     let mut assembly = Assembly::new(home, folder, user_home, surroundings, &mut findings);
     let order = places.keys(&KeyPath::from(["plugins"]));
     let mut config = assembly.config(full_path.clone(), &Node::root(&value), &order, &used);
-    config.secrets = known.iter().map(Secret::new).collect();
+    let all: BTreeSet<String> = known.into_iter().chain(substitution.secrets).collect();
+    config.secrets = all.into_iter().map(Secret::new).collect();
     effective::fill_in(&mut value, &config);
     secrets::mask(&mut value, &from_files);
-    let report = findings.into_report(file, &places, &|it| secrets::hide(it, &known));
+    let report = findings.into_report(file, &places, &|it| secrets::hide(it, &hidden));
     let sound = (!report.has_errors()).then_some((config, value));
     Examined { report, sound }
 }
