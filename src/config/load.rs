@@ -75,10 +75,8 @@ pub fn load_in(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Res
 /// Reads and checks the file; what is wrong with it is the answer, not an
 /// error.
 pub fn examine(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Examined {
-    let read = source::read_config(file)
-        .and_then(|text| source::parse(file, &text).map(|value| (text, value)));
-    match read {
-        Ok((text, value)) => examine_value(file, home, surroundings, &text, value),
+    match source::read_config(file) {
+        Ok(bytes) => examine_bytes(file, home, surroundings, &bytes),
         Err(report) => Examined { report, sound: None },
     }
 }
@@ -112,6 +110,20 @@ fn choose(flag: Option<&Path>, variable: Option<OsString>, home: &Home) -> Resul
 /// A path that still means the same when the process moves.
 fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+fn examine_bytes(
+    file: &Path,
+    home: &Home,
+    surroundings: &Surroundings<'_>,
+    bytes: &[u8],
+) -> Examined {
+    let read = source::decode(file, bytes)
+        .and_then(|text| source::parse(file, text).map(|value| (text, value)));
+    match read {
+        Ok((text, value)) => examine_value(file, home, surroundings, text, value),
+        Err(report) => Examined { report, sound: None },
+    }
 }
 
 fn examine_value(
