@@ -1,7 +1,7 @@
 //! `--run` as the gateway uses it, on this host: every promise about how a
 //! command ends.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
