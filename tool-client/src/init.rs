@@ -42,6 +42,10 @@ const REAP_EVERY: Duration = Duration::from_secs(1);
 /// Supervisors at a time; further ones run unwatched.
 const MOST_SUPERVISORS: usize = 256;
 
+/// Connections taken before anything else gets its turn: whatever is in the
+/// container may connect, as often as it likes.
+const MOST_AT_ONCE: usize = 64;
+
 /// Bytes of a farewell.
 const MOST_FAREWELL: usize = 64 * 1024;
 
@@ -112,7 +116,7 @@ fn watch(listener: &UnixListener, wake: &SyncSender<()>) -> ExitCode {
     let wards = RefCell::new(Wards::default());
     loop {
         wait_for_news(listener, &wards.borrow());
-        while let Ok((connection, _)) = listener.accept() {
+        for connection in listener.incoming().take(MOST_AT_ONCE).map_while(Result::ok) {
             wards.borrow_mut().admit(connection);
         }
         wards.borrow_mut().drain();
