@@ -2,7 +2,7 @@
 //! gateway does.
 
 #![allow(dead_code, reason = "each test program uses its part of it")]
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
