@@ -121,9 +121,12 @@ fn cure(complaint: &str) -> Option<&'static str> {
     None
 }
 
+/// There is no such thing, or it is just being removed.
 fn is_absence(complaint: &str) -> bool {
     let complaint = complaint.to_lowercase();
-    complaint.contains("no such container") || complaint.contains("no such image")
+    ["no such container", "no such image", "is already in progress"]
+        .iter()
+        .any(|it| complaint.contains(it))
 }
 
 #[cfg(test)]
