@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use beige::config::Network;
-use beige::sandbox::client::TOOL_CLIENT;
+use beige::sandbox::TOOL_CLIENT;
 use beige::sandbox::docker::{self, Docker};
 use beige::sandbox::{Sandbox, Spec, image};
 
