@@ -11,10 +11,12 @@ demo: build
 	sandbox/install-runtime
 	sandbox/demo $(BEIGE)
 
-# Everything that must hold: formatting, lints, unit tests, the suite.
-test: lint
+# Unit tests and the suite, on every sandbox runtime of this host.
+test:
+	sandbox/install-runtime
 	$(CARGO) test --workspace --locked
 
+# Formatting and lints.
 lint:
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings

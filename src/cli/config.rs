@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::config::Severity;
 
-    use crate::config::{KeyPath, Position};
+    use crate::config::{KeyPath, Position, Severity};
 
     fn report(severities: &[Severity]) -> Report {
         let finding = |severity: &Severity| Finding {

@@ -94,7 +94,7 @@ impl Checker<'_> {
             match object.get(field.name) {
                 Some(value) => self.field(value, field, &path.key(field.name)),
                 None if field.required => {
-                    self.findings.error(path, format!("the field `{}` is missing", field.name));
+                    self.findings.error(&path.key(field.name), "this field is missing");
                 }
                 None => {}
             }

@@ -15,6 +15,7 @@ mod report;
 
 mod assemble;
 mod check;
+mod effective;
 mod nearest;
 mod node;
 mod paths;

@@ -4,6 +4,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::config::position::Places;
 use crate::error::{Error, Kind};
@@ -69,8 +70,8 @@ pub struct KeyPath(Vec<Step>);
 /// One step down.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// Into an object.
-    Key(String),
+    /// Into an object. Shared, since every value below holds it again.
+    Key(Arc<str>),
     /// Into an array, counted from 0.
     Index(usize),
 }
@@ -79,7 +80,7 @@ impl KeyPath {
     /// The path of an entry of the object here.
     #[must_use]
     pub fn key(&self, key: &str) -> Self {
-        self.step(Step::Key(key.to_owned()))
+        self.step(Step::Key(key.into()))
     }
 
     /// The path of an element of the array here.
@@ -102,7 +103,7 @@ impl KeyPath {
 
 impl<const N: usize> From<[&str; N]> for KeyPath {
     fn from(keys: [&str; N]) -> Self {
-        Self(keys.into_iter().map(|it| Step::Key(it.to_owned())).collect())
+        Self(keys.into_iter().map(|it| Step::Key(it.into())).collect())
     }
 }
 

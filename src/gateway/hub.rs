@@ -187,7 +187,7 @@ fn tell(subscriber: &mut Option<&Sender<TurnEvent>>, event: TurnEvent) {
 
 fn refuse(events: &Sender<TurnEvent>, error: &Error) {
     let _ = events.try_send(TurnEvent::Error {
-        category: "gateway".to_owned(),
+        category: "gateway",
         message: error.to_string(),
         partial: None,
     });

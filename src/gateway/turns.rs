@@ -4,13 +4,12 @@
 use serde_json::json;
 
 use super::{Engine, PromptRequest, session_ref};
-use crate::audit::{Act, Entry, Finish};
 use crate::clock;
 use crate::config::{Agent, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::AgentSandbox;
-use crate::tool::{Answer, Call, Caller, CoreCall};
-use crate::turn::{Hands, LARGEST_AGENTS_MD, ModelCallEnd, Prompt, Turn, TurnEvent, core_tools};
+use crate::tool::Caller;
+use crate::turn::{Equipped, LARGEST_AGENTS_MD, Prompt, Turn, TurnEvent, core_tools};
 use crate::worker::Cancel;
 
 /// One turn from its prompt to its last event, on this thread.
@@ -32,7 +31,7 @@ pub(super) fn run_turn(
     // A turn that began tells its end itself.
     if let (Err(error), false) = (result, ended) {
         events(TurnEvent::Error {
-            category: "gateway".to_owned(),
+            category: "gateway",
             message: engine.redactor.mask(&error.to_string()).into_owned(),
             partial: None,
         });
@@ -63,7 +62,11 @@ fn try_turn(
         today: clock::now(),
     }
     .text();
-    let hands = EngineHands { engine, caller: caller(agent, &key, model) };
+    let hands = Equipped {
+        toolbox: &engine.toolbox,
+        audit: &engine.audit,
+        caller: caller(agent, &key, model),
+    };
     let turn = Turn {
         model,
         system: &system,
@@ -97,38 +100,5 @@ fn workspace_notes(sandbox: &AgentSandbox, cancel: &Cancel) -> Option<String> {
             log::warn!("read AGENTS.md of the workspace: {error}");
             None
         }
-    }
-}
-
-/// The toolbox and the audit log, on behalf of one turn's caller.
-struct EngineHands<'a> {
-    engine: &'a Engine,
-    caller: Caller,
-}
-
-impl Hands for EngineHands<'_> {
-    fn run(&self, call: CoreCall, cancel: &Cancel) -> Result<Answer> {
-        self.engine.toolbox.run(&self.caller, Call::Core(call), cancel)
-    }
-
-    fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>> {
-        let pending = self.engine.audit.begin(&Entry {
-            agent: self.caller.agent.clone(),
-            act: Act::Llm,
-            tool: format!("{}/{}", model.provider, model.model),
-            args: Vec::new(),
-            target: None,
-            session: self.caller.session.as_ref().map(|it| it.session_key.clone()),
-            claimed_session: None,
-            channel: self.caller.session.as_ref().map(|it| it.channel.clone()),
-            model: self.caller.model.clone(),
-        })?;
-        Ok(Box::new(move |end| {
-            pending.finish(&Finish {
-                exit_code: None,
-                output_bytes: Some(end.output_bytes),
-                error: end.error,
-            });
-        }))
     }
 }

@@ -91,13 +91,16 @@ impl Docker {
                     call(&format!("unpause {}", self.name), docker(&["unpause", &seen.id]))?;
                 }
                 (Step::Replace(why), Some(seen)) => {
+                    // Nothing goes before its successor can be made.
+                    wanted.image = Some(image::ensure(&self.spec.image, self.state.folder())?);
                     log::info!("the container {} is made anew: {why}", self.name);
                     client::remove(&seen.id)?;
                 }
                 (Step::Refuse, Some(seen)) => return Err(self.of_others(&seen)),
                 (_, _) => {
                     wanted.image = Some(image::ensure(&self.spec.image, self.state.folder())?);
-                    (made, started) = (self.make(&wanted.spec_hash)?, true);
+                    made = self.make(&wanted.spec_hash)?;
+                    started = made;
                 }
             }
         }

@@ -92,16 +92,17 @@ impl<'a> Assembly<'a> {
         }
         let cassette = node.get("cassette");
         if cassette.value.is_null() && node.get("api").text() == Some(Api::Replay.name()) {
-            self.findings.error(&node.path, "a `replay` provider needs a `cassette` to play back");
+            self.refuse(&cassette.path, "a `replay` provider needs a `cassette` to play back");
         }
         Provider { api: Api::Replay, cassette: self.expanded(&cassette) }
     }
 
     fn plugins(&mut self, plugins: &Node<'_>, order: &[&str]) -> Vec<Plugin> {
-        let place = |name: &str| order.iter().position(|it| *it == name);
+        let places: BTreeMap<&str, usize> =
+            order.iter().enumerate().map(|(place, name)| (*name, place)).collect();
         let mut entries = plugins.entries();
         entries.retain(|(_, node)| node.get("enabled").is_true());
-        entries.sort_by_key(|(name, _)| place(name));
+        entries.sort_by_key(|(name, _)| places.get(name));
         entries.into_iter().map(|(name, node)| self.plugin(name, &node)).collect()
     }
 
