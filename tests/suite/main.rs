@@ -12,3 +12,4 @@
 mod exec;
 mod layers;
 mod support;
+mod tools;
