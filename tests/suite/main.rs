@@ -10,9 +10,11 @@
 )]
 
 mod bubblewrap;
+mod containers;
 mod docker;
 mod exec;
 mod layers;
 mod planted;
 mod sandbox;
 mod support;
+mod tools;
