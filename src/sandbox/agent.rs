@@ -110,6 +110,12 @@ impl AgentSandbox {
         self.sandbox.up()
     }
 
+    /// The same, unless a call is in it: `false` then.
+    pub fn wake(&self) -> Result<bool> {
+        let Some(_alone) = Lock::try_exclusive(&self.lock_file)? else { return Ok(false) };
+        self.sandbox.up().map(|()| true)
+    }
+
     /// Ends what runs in it, unless a call is in it: `false` then.
     pub fn stop(&self) -> Result<bool> {
         let Some(_alone) = Lock::try_exclusive(&self.lock_file)? else { return Ok(false) };
