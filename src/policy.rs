@@ -22,7 +22,11 @@ pub fn core(tool: &str) -> Decision {
     if is_core(tool) {
         return Decision::Allow;
     }
-    Decision::Deny(format!("Unknown tool: {}", shown(tool)))
+    Decision::Deny(format!(
+        "Unknown tool: {}. The tools are read, write, patch and exec; every other tool is a \
+         command that exec runs",
+        shown(tool)
+    ))
 }
 
 /// Whether an agent may use a plugin's tool. A core tool is never reached this
@@ -88,7 +92,8 @@ mod tests {
     #[test]
     fn core_tools_are_always_granted_and_nothing_else_is_one() {
         assert!(CORE_TOOLS.iter().all(|it| core(it) == Decision::Allow));
-        assert_eq!(core("zap"), Decision::Deny("Unknown tool: zap".into()));
+        let Decision::Deny(why) = core("zap") else { panic!("allowed") };
+        assert!(why.starts_with("Unknown tool: zap. The tools are "), "{why}");
     }
 
     #[test]

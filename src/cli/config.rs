@@ -129,8 +129,6 @@ fn finding(finding: &Finding) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Severity;
-
     use crate::config::{KeyPath, Position, Severity};
 
     fn report(severities: &[Severity]) -> Report {

@@ -4,8 +4,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::config::key_path::KeyPath;
 use crate::config::nearest::nearest;
-use crate::config::report::{Findings, KeyPath};
+use crate::config::report::Findings;
 use crate::config::schema::{Field, Names, Shape, Support};
 use crate::config::substitute::is_variable_name;
 

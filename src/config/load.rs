@@ -12,9 +12,10 @@ use std::thread;
 use serde_json::Value;
 
 use crate::config::assemble::Assembly;
+use crate::config::key_path::{KeyPath, Step};
 use crate::config::node::Node;
 use crate::config::position::Places;
-use crate::config::report::{Findings, KeyPath, Report, Severity, Step};
+use crate::config::report::{Findings, Report, Severity};
 use crate::config::substitute::{Environment, Substitution};
 use crate::config::{Config, Home, check, effective, schema, secrets, source};
 use crate::error::{Error, Kind, Result};

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use json5::char::{is_json5_line_terminator, is_json5_whitespace};
 use serde::de::IgnoredAny;
 
-use crate::config::report::{KeyPath, Position, Step};
+use crate::config::key_path::{KeyPath, Position, Step};
 
 /// The offset of every value of a text.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::config::report::{KeyPath, Step};
+use crate::config::key_path::{KeyPath, Step};
 use crate::secret::SHORTEST_MASKED;
 
 /// What stands for a secret where people look.

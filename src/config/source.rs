@@ -11,8 +11,9 @@ use json5::ErrorCode;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
+use crate::config::key_path::Position;
 use crate::config::position::{is_blank, position_of, too_deep};
-use crate::config::report::{Position, Report};
+use crate::config::report::Report;
 
 /// Largest configuration, in bytes.
 pub(crate) const LARGEST_CONFIG: usize = 1 << 20;

@@ -3,34 +3,33 @@
 //! becomes a [`PluginCall`] for the toolbox, with the session looked up and
 //! never believed. What one agent sends can slow down that agent only.
 
+mod lines;
+mod request;
+
 use std::fs::{self, Permissions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use rustix::event::{PollFd, PollFlags, poll};
-use serde::{Deserialize, Serialize};
+
+use lines::{LINE_LIMIT, Line, Lines, MAX_LINE};
+use request::{Request, Response};
 
 use crate::error::{During, Error, Kind, Result};
-use crate::tool::{Answer, Call, Caller, PluginCall, SessionRef, Toolbox};
+use crate::tool::{Call, Caller, PluginCall, SessionRef, Toolbox};
 use crate::worker::{self, Cancel, Canceller, Crew, Worker};
-
-/// Longest request line, in bytes.
-const MAX_LINE: usize = 4 * 1024 * 1024;
 
 /// Connections an agent may have; further ones wait to be accepted.
 const MAX_CONNECTIONS: usize = 64;
 
 /// Tools an agent may run at a time; further ones wait.
 const MAX_TOOLS: usize = 32;
-
-/// How long a line may take once its first byte has come.
-const LINE_LIMIT: Duration = Duration::from_secs(30);
 
 /// How long a peer may take to read an answer.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
@@ -112,7 +111,7 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
 fn accept_all(listener: &UnixListener, desk: &Arc<Desk>) {
     let connections = Slots::new(MAX_CONNECTIONS);
     let crew = Crew::new(format!("conn-{}", desk.agent), MAX_CONNECTIONS + 1);
-    while let Some(slot) = connections.take(&desk.stop) {
+    while let Some(slot) = connections.take(&desk.stop, &Cancel::never()) {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
             Err(error) => {
@@ -163,7 +162,7 @@ fn serve(stream: &UnixStream, desk: &Desk) -> io::Result<()> {
 }
 
 fn serve_lines(stream: &UnixStream, desk: &Desk) -> io::Result<()> {
-    let mut lines = Lines { stream, reader: BufReader::new(stream) };
+    let mut lines = Lines::of(stream);
     loop {
         let response = match lines.next()? {
             Line::Whole(line) if line.trim_ascii().is_empty() => continue,
@@ -211,15 +210,16 @@ fn answer(line: &[u8], stream: &UnixStream, desk: &Desk) -> Response {
         cwd: request.cwd.unwrap_or_default(),
         stdin: request.stdin,
     };
-    let Some(_slot) = desk.running.take(&desk.stop) else {
-        return Response::failure("the gateway is stopping");
-    };
     let (canceller, cancel) = Cancel::pair();
-    let done =
-        watched(stream, &canceller, || desk.toolbox.run(&caller, Call::Plugin(call), &cancel));
+    let done = watched(stream, &canceller, || {
+        let Some(_slot) = desk.running.take(&desk.stop, &cancel) else {
+            return Err(Error::new(Kind::Busy, "the gateway is stopping; nothing was run"));
+        };
+        desk.toolbox.run(&caller, Call::Plugin(call), &cancel)
+    });
     match done {
         Ok(answer) => Response::of(&answer),
-        Err(error) => Response::failure(error.to_string()),
+        Err(error) => Response::failure(desk.toolbox.mask(&error.to_string())),
     }
 }
 
@@ -245,12 +245,12 @@ fn watched<T>(stream: &UnixStream, canceller: &Canceller, act: impl FnOnce() -> 
 /// Whose call it is: the running call that sent it; else a session of this
 /// agent that the payload names; else the socket itself.
 fn caller(request: &Request, desk: &Desk) -> Caller {
-    let claimed = request.session_context.as_ref().and_then(|it| it.session_key.clone());
+    let claimed = request.claimed_session().map(str::to_owned);
     let known =
         request.call.as_deref().and_then(|it| desk.toolbox.calls().session_of(&desk.agent, it));
-    let session = match (known, &request.session_context) {
+    let session = match (known, &claimed) {
         (Some(session), _) => session,
-        (None, Some(context)) => context.verified(desk),
+        (None, Some(key)) => verified(key, desk),
         (None, None) => None,
     };
     let session = session.unwrap_or_else(|| SessionRef {
@@ -267,175 +267,10 @@ fn caller(request: &Request, desk: &Desk) -> Caller {
     }
 }
 
-/// A request line, strictly.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "camelCase")]
-struct Request {
-    #[serde(rename = "type")]
-    kind: String,
-    tool: String,
-    args: Vec<String>,
-    #[serde(default)]
-    cwd: Option<String>,
-    #[serde(default)]
-    stdin: Option<String>,
-    #[serde(default)]
-    call: Option<String>,
-    #[serde(default)]
-    session_context: Option<SessionContext>,
-}
-
-/// What a client claims; all else in it is ignored.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct SessionContext {
-    #[serde(default)]
-    session_key: Option<String>,
-    #[serde(default)]
-    channel: Option<String>,
-    #[serde(default)]
-    chat_id: Option<String>,
-    #[serde(default)]
-    thread_id: Option<String>,
-}
-
-impl SessionContext {
-    fn verified(&self, desk: &Desk) -> Option<SessionRef> {
-        let key = self.session_key.clone()?;
-        if !(desk.owns_session)(&desk.agent, &key) {
-            return None;
-        }
-        let channel = key.split(':').next().unwrap_or_default().to_owned();
-        Some(SessionRef {
-            channel: self.channel.clone().filter(|it| *it == channel).unwrap_or(channel),
-            session_key: key,
-            chat_id: self.chat_id.clone(),
-            thread_id: self.thread_id.clone(),
-        })
-    }
-}
-
-impl Request {
-    fn parse(line: &[u8]) -> Result<Self, String> {
-        let text = std::str::from_utf8(line).map_err(|_| "the line is not UTF-8".to_owned())?;
-        let value: serde_json::Value = serde_json::from_str(text).map_err(|it| it.to_string())?;
-        if !value.is_object() {
-            return Err("a request is a JSON object".to_owned());
-        }
-        match value.get("type").and_then(serde_json::Value::as_str) {
-            Some("tool_request") => {}
-            Some(other) => {
-                return Err(format!("unknown type `{other}`; it must be `tool_request`"));
-            }
-            None => return Err("`type` is missing; it must be `tool_request`".to_owned()),
-        }
-        let request: Self = serde_json::from_value(value).map_err(|it| it.to_string())?;
-        request.checked()
-    }
-
-    fn checked(self) -> Result<Self, String> {
-        debug_assert_eq!(self.kind, "tool_request");
-        if self.args.iter().any(|it| it.contains('\0')) {
-            return Err("an argument holds a NUL character".to_owned());
-        }
-        if self.cwd.as_deref().is_some_and(|it| !crate::tool::stays_below(it)) {
-            return Err("`cwd` leaves /workspace".to_owned());
-        }
-        Ok(self)
-    }
-}
-
-/// A response line.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Response {
-    #[serde(rename = "type")]
-    kind: &'static str,
-    success: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-    exit_code: i32,
-}
-
-impl Response {
-    fn failure(error: impl Into<String>) -> Self {
-        Self {
-            kind: "tool_response",
-            success: false,
-            output: None,
-            error: Some(error.into()),
-            exit_code: 1,
-        }
-    }
-
-    fn of(answer: &Answer) -> Self {
-        let text = answer.plain_text();
-        let exit_code = answer.exit_code().unwrap_or(i32::from(answer.is_error));
-        Self {
-            kind: "tool_response",
-            success: !answer.is_error,
-            error: answer.is_error.then(|| text.clone()),
-            output: Some(text),
-            exit_code,
-        }
-    }
-}
-
-/// Lines of bounded length, each within its time.
-struct Lines<'a> {
-    stream: &'a UnixStream,
-    reader: BufReader<&'a UnixStream>,
-}
-
-enum Line {
-    Whole(Vec<u8>),
-    TooLong,
-    TooSlow,
-    Cut,
-    End,
-}
-
-impl Lines<'_> {
-    fn next(&mut self) -> io::Result<Line> {
-        let mut line = Vec::new();
-        let mut deadline = None;
-        loop {
-            if let Some(deadline) = deadline {
-                let left = Instant::saturating_duration_since(&deadline, Instant::now());
-                if left.is_zero() {
-                    return Ok(Line::TooSlow);
-                }
-                self.stream.set_read_timeout(Some(left))?;
-            } else {
-                self.stream.set_read_timeout(None)?;
-            }
-            let bytes = match self.reader.fill_buf() {
-                Ok([]) if line.is_empty() => return Ok(Line::End),
-                Ok([]) => return Ok(Line::Cut),
-                Ok(bytes) => bytes,
-                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-                Err(error) if is_timeout(&error) => return Ok(Line::TooSlow),
-                Err(error) => return Err(error),
-            };
-            let end = bytes.iter().position(|it| *it == b'\n');
-            let taken = end.map_or(bytes.len(), |it| it + 1);
-            if line.len() + taken > MAX_LINE + 1 {
-                return Ok(Line::TooLong);
-            }
-            line.extend_from_slice(&bytes[..end.unwrap_or(taken)]);
-            self.reader.consume(taken);
-            if end.is_some() {
-                return Ok(Line::Whole(line));
-            }
-            deadline = deadline.or_else(|| Some(Instant::now() + LINE_LIMIT));
-        }
-    }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+/// A claimed session, if it exists and is this agent's. What else the claim
+/// says of it does not count: chat and thread follow from the key.
+fn verified(key: &str, desk: &Desk) -> Option<SessionRef> {
+    (desk.owns_session)(&desk.agent, key).then(|| super::session_ref(key))
 }
 
 /// So many places; taking one waits until one is free.
@@ -452,11 +287,12 @@ impl Slots {
         Self { taken, given_back }
     }
 
-    /// `None` once the gateway stops.
-    fn take(&self, stop: &Cancel) -> Option<Slot> {
+    /// `None` once the gateway stops or nobody waits for it any more.
+    fn take(&self, stop: &Cancel, hung_up: &Cancel) -> Option<Slot> {
         select! {
             send(self.taken, ()) -> sent => sent.ok().map(|()| Slot(self.given_back.clone())),
             recv(stop.gone()) -> _ => None,
+            recv(hung_up.gone()) -> _ => None,
         }
     }
 }
@@ -501,36 +337,6 @@ pub fn check_path_length(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[track_caller]
-    fn refused(line: &str, want: &str) {
-        match Request::parse(line.as_bytes()) {
-            Ok(request) => panic!("took {request:?}"),
-            Err(wrong) => assert!(wrong.contains(want), "{wrong:?} does not say {want:?}"),
-        }
-    }
-
-    #[test]
-    fn requests_are_read_strictly() {
-        refused("{nope", "key must be a string");
-        refused("[]", "a JSON object");
-        refused("null", "a JSON object");
-        refused(r#"{"type":"hello"}"#, "unknown type `hello`");
-        refused(r#"{"tool":"a","args":[]}"#, "`type` is missing");
-        refused(r#"{"type":"tool_request","args":[]}"#, "missing field `tool`");
-        refused(r#"{"type":"tool_request","tool":"a"}"#, "missing field `args`");
-        refused(r#"{"type":"tool_request","tool":"a","args":"x"}"#, "invalid type");
-        refused(r#"{"type":"tool_request","tool":"a","args":[1]}"#, "invalid type");
-        refused(r#"{"type":"tool_request","tool":"a","args":["\u0000"]}"#, "NUL");
-        refused(r#"{"type":"tool_request","tool":"a","args":[],"cwd":"../../etc"}"#, "leaves");
-        refused(r#"{"type":"tool_request","tool":"a","args":[],"agentName":"b"}"#, "unknown field");
-        assert!(Request::parse(b"\xff\xfe").is_err());
-    }
-
-    #[test]
-    fn a_request_may_leave_out_all_but_three() {
-        assert!(Request::parse(br#"{"type":"tool_request","tool":"a","args":["b"]}"#).is_ok());
-    }
 
     #[test]
     fn a_path_the_kernel_would_refuse_is_a_config_error() {

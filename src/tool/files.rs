@@ -47,7 +47,7 @@ impl Read {
     /// Reads the arguments; the error is for the model.
     pub(super) fn parse(params: &Map<String, Value>) -> Result<Self, String> {
         Ok(Self {
-            path: text(params, "path")?,
+            path: path(params)?,
             offset: whole_number(params, "offset")?,
             limit: whole_number(params, "limit")?,
         })
@@ -112,7 +112,7 @@ impl Read {
 
 impl Write {
     pub(super) fn parse(params: &Map<String, Value>) -> Result<Self, String> {
-        Ok(Self { path: text(params, "path")?, content: text(params, "content")? })
+        Ok(Self { path: path(params)?, content: text(params, "content")? })
     }
 
     pub(super) fn arguments(&self) -> Vec<String> {
@@ -123,15 +123,16 @@ impl Write {
         let bytes = self.content.len();
         let request = json!({"op": "write", "path": self.path, "bytes": bytes});
         let answer = sandbox.file(&request, self.content.as_bytes(), 0, cancel)?;
-        Ok(refused(&answer.report)
-            .unwrap_or_else(|| Answer::text(format!("Wrote {bytes} bytes to {}", self.path))))
+        Ok(refused(&answer.report).unwrap_or_else(|| {
+            Answer::text(format!("Successfully wrote {bytes} bytes to {}", self.path))
+        }))
     }
 }
 
 impl Patch {
     pub(super) fn parse(params: &Map<String, Value>) -> Result<Self, String> {
         Ok(Self {
-            path: text(params, "path")?,
+            path: path(params)?,
             old: text(params, "oldText")?,
             new: text(params, "newText")?,
         })
@@ -150,7 +151,7 @@ impl Patch {
         let answer = sandbox.file(&request, &content, 0, cancel)?;
         Ok(refused(&answer.report).unwrap_or_else(|| {
             let diff = answer.report.get("diff").and_then(Value::as_str).unwrap_or_default();
-            Answer::text(format!("Patched {}\n{diff}", self.path))
+            Answer::text(format!("Successfully patched {}\n{diff}", self.path))
         }))
     }
 }
@@ -191,6 +192,15 @@ fn refused(report: &Value) -> Option<Answer> {
         text.push_str(&format!("; the nearest is line {line}: {content}"));
     }
     Some(Answer::error(text))
+}
+
+/// The required `path`.
+fn path(params: &Map<String, Value>) -> Result<String, String> {
+    let path = text(params, "path")?;
+    match path.contains('\0') {
+        true => Err("`path` holds a NUL character, which no file's name can".to_owned()),
+        false => Ok(path),
+    }
 }
 
 /// A required string.
@@ -243,6 +253,7 @@ mod tests {
         }
         check(json!({}), "`path` is missing: it must be a string");
         check(json!({"path": 1}), "`path` must be a string, not a number");
+        check(json!({"path": "a\u{0}"}), "`path` holds a NUL character, which no file's name can");
         check(json!({"path": "a", "offset": 0}), "`offset` must be a whole number from 1 on");
         check(json!({"path": "a", "limit": -1}), "`limit` must be a whole number from 1 on");
         check(json!({"path": "a", "limit": 1.5}), "`limit` must be a whole number from 1 on");

@@ -242,12 +242,16 @@ impl Toolbox {
         let entry = call.entry(caller);
         if let Decision::Deny(reason) = call.decide(equipment) {
             self.audit.deny(&entry, &reason)?;
-            return Err(Error::new(Kind::Denied, reason));
+            return match call {
+                // The model may go on with one that exists.
+                Prepared::Unknown(_) => Ok(self.masked(Answer::error(reason))),
+                _ => Err(Error::new(Kind::Denied, reason)),
+            };
         }
         let pending = self.audit.begin(&entry)?;
-        let done = self.act(equipment, caller, call, cancel);
+        let done = self.act(equipment, caller, call, cancel).map(|it| self.masked(it));
         pending.finish(&finish(&done));
-        done.map(|answer| self.masked(answer))
+        done
     }
 
     fn act(
@@ -265,7 +269,16 @@ impl Toolbox {
             Prepared::Exec(exec) => scene.exec(&exec),
             Prepared::Command(command, streams) => scene.command(command, streams),
             Prepared::Plugin(call) => scene.plugin(call),
+            // Policy denies it; if it did not, there is still nothing to run.
+            Prepared::Unknown(tool) => {
+                Err(Error::new(Kind::Missing, format!("there is no tool `{tool}`")))
+            }
         }
+    }
+
+    /// A text with all known secrets masked.
+    pub fn mask(&self, text: &str) -> String {
+        self.redactor.mask(text).into_owned()
     }
 
     fn masked(&self, mut answer: Answer) -> Answer {
@@ -288,6 +301,8 @@ enum Prepared<'a> {
     Exec(exec::Exec),
     Command(CommandCall, Streams<'a>),
     Plugin(PluginCall),
+    /// No tool of ours, for policy to deny.
+    Unknown(String),
 }
 
 impl<'a> Prepared<'a> {
@@ -303,6 +318,9 @@ impl<'a> Prepared<'a> {
     }
 
     fn core(call: CoreCall) -> Result<Self, String> {
+        if !policy::is_core(&call.tool) {
+            return Ok(Self::Unknown(call.tool));
+        }
         let Value::Object(params) = &call.params else {
             return Err(format!("the arguments of `{}` must be a JSON object", call.tool));
         };
@@ -311,10 +329,7 @@ impl<'a> Prepared<'a> {
             "write" => files::Write::parse(params).map(Self::Write),
             "patch" => files::Patch::parse(params).map(Self::Patch),
             "exec" => exec::Exec::parse(params, call.default_timeout).map(Self::Exec),
-            other => Err(format!(
-                "there is no tool `{other}`: the tools are read, write, patch and exec; every \
-                 other tool is a command that exec runs"
-            )),
+            _ => Ok(Self::Unknown(call.tool)),
         }
     }
 
@@ -334,6 +349,7 @@ impl<'a> Prepared<'a> {
             Self::Patch(_) => "patch",
             Self::Exec(_) | Self::Command(..) => "exec",
             Self::Plugin(call) => &call.tool,
+            Self::Unknown(tool) => tool,
         }
     }
 
@@ -365,6 +381,7 @@ impl<'a> Prepared<'a> {
                 call.argv.iter().map(|it| it.to_string_lossy().into_owned()).collect()
             }
             Self::Plugin(call) => call.args.clone(),
+            Self::Unknown(_) => Vec::new(),
         }
     }
 }

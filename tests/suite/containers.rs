@@ -13,8 +13,8 @@ use std::thread;
 
 use beige::config::Network;
 use beige::sandbox::TOOL_CLIENT;
-use beige::sandbox::docker::{self, Docker};
-use beige::sandbox::{Sandbox, Spec, image};
+use beige::sandbox::docker::{self, Docker, image};
+use beige::sandbox::{Sandbox, Spec};
 
 /// An agent's home, gone with its container when dropped.
 struct Place {

@@ -13,3 +13,4 @@ mod containers;
 mod exec;
 mod layers;
 mod support;
+mod tools;

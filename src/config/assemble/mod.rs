@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::config::check::NOT_SUPPORTED;
+use crate::config::key_path::KeyPath;
 use crate::config::nearest::nearest;
 use crate::config::node::Node;
-use crate::config::report::{Findings, KeyPath};
+use crate::config::report::Findings;
 use crate::config::{Api, Config, Home, Plugin, Provider, Surroundings, paths};
 
 /// One configuration being put together.

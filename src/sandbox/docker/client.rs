@@ -4,17 +4,17 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::super::Spec;
-use super::super::oneshot::{self, Finished};
 use super::argv::{docker, mounts};
 use super::container::{Container, FORMAT};
 use crate::error::{During, Error, Kind, Result};
+use crate::sandbox::Spec;
+use crate::sandbox::oneshot::{self, Finished};
 
 /// Time limit of a call that makes, changes or ends something.
 pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Runs the client; anything but success is an error that says why.
-pub(crate) fn call(doing: &str, command: Command) -> Result<Finished> {
+pub(super) fn call(doing: &str, command: Command) -> Result<Finished> {
     let finished = oneshot::run(command, DEADLINE).map_err(|it| it.within(doing.to_owned()))?;
     if finished.status.success() {
         return Ok(finished);
@@ -41,7 +41,7 @@ pub(super) fn inspect(name: &str) -> Result<Option<Container>> {
 }
 
 /// Id of the image of that name, if it is here.
-pub(crate) fn image_id(name: &str) -> Result<Option<String>> {
+pub(super) fn image_id(name: &str) -> Result<Option<String>> {
     let command = docker(&["image", "inspect", "--format", "{{.Id}}", name]);
     let finished = call_if_there(&format!("ask Docker for the image {name}"), command)?;
     Ok(finished.map(|it| it.stdout))
@@ -55,7 +55,7 @@ pub(super) fn remove(id: &str) -> Result<()> {
 }
 
 /// What the client's complaint means, with the cure where one is known.
-pub(crate) fn failure(doing: &str, complaint: &str) -> Error {
+pub(super) fn failure(doing: &str, complaint: &str) -> Error {
     let cure = cure(complaint).map(|it| format!(" ({it})")).unwrap_or_default();
     let complaint = without_chatter(complaint);
     Error::new(Kind::Sandbox, format!("{doing}: {complaint}{cure}"))

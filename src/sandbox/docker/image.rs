@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::after;
 
-use super::docker::{call, docker, failure, image_id};
-use super::oneshot;
+use super::argv::docker;
+use super::client::{call, failure, image_id};
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
+use crate::sandbox::oneshot;
 
 /// The image of a sandbox whose configuration names none.
 pub const DEFAULT: &str = "beige-sandbox:latest";
@@ -39,7 +40,7 @@ pub enum Form {
 }
 
 /// The Dockerfile, so that the binary alone can build.
-const DOCKERFILE: &str = include_str!("../../sandbox/Dockerfile");
+const DOCKERFILE: &str = include_str!("../../../sandbox/Dockerfile");
 
 /// How long the base image may take to come.
 const BASE_WITHIN: Duration = Duration::from_secs(20);
