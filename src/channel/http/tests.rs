@@ -212,7 +212,7 @@ impl Engine for Small {
 }
 
 fn failure() -> TurnEvent {
-    TurnEvent::Error { category: "overloaded".into(), message: "all failed".into(), partial: None }
+    TurnEvent::Error { category: "overloaded", message: "all failed".into(), partial: None }
 }
 
 /// A running API and what its engine tells.
@@ -488,10 +488,10 @@ fn frames_run_both_ways_with_a_window() {
 fn signals_and_cancel_reach_the_command() {
     let api = Api::new();
     let mut from = api.upgrade(&json!({ "argv": ["cat"] }));
-    assert!(frame::write(&mut &*from.get_ref(), frame::SIGNAL, &[15]).is_ok());
+    assert!(frame::write(&mut from.get_ref(), frame::SIGNAL, &[15]).is_ok());
     assert_eq!(exit_of(&mut from)["exitCode"], 143);
     let mut from = api.upgrade(&json!({ "argv": ["wait"] }));
-    assert!(frame::write(&mut &*from.get_ref(), frame::CANCEL, b"").is_ok());
+    assert!(frame::write(&mut from.get_ref(), frame::CANCEL, b"").is_ok());
     assert_eq!(exit_of(&mut from)["exitCode"], 137);
     api.tells("wait was called off");
 }
@@ -519,7 +519,7 @@ fn frames_that_break_the_rules_end_the_talk_with_a_reason() {
         (200, b""),
     ] {
         let mut from = api.upgrade(&json!({ "argv": ["wait"] }));
-        assert!(frame::write(&mut &*from.get_ref(), kind, payload).is_ok());
+        assert!(frame::write(&mut from.get_ref(), kind, payload).is_ok());
         assert!(exit_of(&mut from)["error"].is_string(), "{kind}");
         api.tells("wait was called off");
     }
@@ -556,7 +556,7 @@ fn the_end_of_the_api_calls_off_what_is_left() {
     let mut tool = api.send(EXEC, r#"{"tool":"wait","params":{}}"#);
     api.tells("assistant wait {} None");
     let mut command = api.upgrade(&json!({ "argv": ["cat"] }));
-    assert!(frame::write(&mut &*command.get_ref(), frame::STDIN, b"x").is_ok());
+    assert!(frame::write(&mut command.get_ref(), frame::STDIN, b"x").is_ok());
     assert_eq!(next(&mut command), (frame::STDOUT, b"x".to_vec()));
     assert_eq!(next(&mut command).0, frame::WINDOW);
     api.http.take();
