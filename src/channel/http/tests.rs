@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -58,6 +59,7 @@ impl Drop for Folder {
 struct Small {
     told: Sender<String>,
     draining: bool,
+    turns: Arc<Mutex<Vec<Worker>>>,
 }
 
 impl Small {
@@ -178,14 +180,14 @@ impl Engine for Small {
             "break" => {}
             "denied" => return Err(Error::new(Kind::Denied, "this model is not the agent's")),
             "wait" => {
-                let engine = self.clone();
+                let told = self.told.clone();
                 let waiting = Worker::spawn("turn", move || {
                     let _ = cancel.gone().recv();
-                    engine.tell("the turn was called off");
+                    let _ = told.send("the turn was called off".into());
                     drop(events_in);
                 });
-                // It ends by its cancel; nobody needs to wait for it here.
-                std::mem::forget(waiting);
+                let waiting = waiting?;
+                assert!(self.turns.lock().map(|mut it| it.push(waiting)).is_ok());
             }
             _ => send(TurnEvent::Done { response: "yes".into(), note: None }),
         }
@@ -238,7 +240,7 @@ impl Api {
             token: Some(Secret::new("t0ken")),
         };
         let limits = Limits { drain: Duration::ZERO, ..Limits::default() };
-        let engine = Small { told: tell, draining };
+        let engine = Small { told: tell, draining, turns: Arc::default() };
         let home = Home::new(folder.path());
         let http = Http::serve(engine, &home, tcp, unix, guard, limits).expect("start");
         Self { http: Some(http), told, folder, address }
