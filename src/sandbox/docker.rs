@@ -58,6 +58,9 @@ const STEPS: usize = 8;
 /// How long the daemon may take to say that it is there.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a container that is ending may take to be told as ended.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+
 /// How a container is listed; each line is a [`Listed`].
 const LIST_FORMAT: &str = concat!(
     r#"{"agent":{{json (.Label "beige.agent")}},"name":{{json .Names}},"id":{{json .ID}},"#,
@@ -242,7 +245,10 @@ impl Sandbox for Docker {
         true
     }
 
+    /// A call sees the end of its container before the daemon says so; one that
+    /// still runs after a while has only lost the call.
     fn fate(&self) -> Option<String> {
+        let _ = oneshot::run(docker(&["wait", &self.name]), ENDS_WITHIN);
         match client::inspect(&self.name) {
             Ok(Some(seen)) => container::fate(&seen.state),
             Ok(None) => Some("the sandbox's container was removed".into()),

@@ -113,6 +113,8 @@ impl Role {
 /// One runtime's way to make, enter and end the sandbox of one agent.
 /// The caller holds the agent's lock: shared around [`Sandbox::command`],
 /// exclusively around [`Sandbox::up`], [`Sandbox::stop`], [`Sandbox::remove`].
+/// The exception is a call whose supervisor is silent: it stops what it holds
+/// a share of.
 pub trait Sandbox: Send + Sync {
     /// Which runtime it is.
     fn runtime(&self) -> Runtime;

@@ -9,8 +9,12 @@
     reason = "a test fails by panicking"
 )]
 
+mod bubblewrap;
 mod containers;
+mod docker;
 mod exec;
 mod layers;
+mod planted;
+mod sandbox;
 mod support;
 mod tools;

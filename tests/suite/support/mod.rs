@@ -1,14 +1,16 @@
 //! What the topics share: a world (a home, a configuration, the binary), the
 //! runtimes that are here, and a plain HTTP client.
 
+mod containers;
 mod http;
 mod world;
 
 use std::process::Command;
 use std::sync::OnceLock;
 
+pub(crate) use containers::{docker, processes_with, state_of};
 pub(crate) use http::{Reply, request};
-pub(crate) use world::{Finished, World};
+pub(crate) use world::{Finished, World, is_alive, pause, wait_until};
 
 /// A runtime that every sandbox test is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
