@@ -11,5 +11,6 @@
 
 mod exec;
 mod layers;
+mod socket;
 mod support;
 mod tools;
