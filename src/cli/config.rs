@@ -129,9 +129,7 @@ fn finding(finding: &Finding) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Severity;
-
-    use crate::config::{KeyPath, Position};
+    use crate::config::{KeyPath, Position, Severity};
 
     fn report(severities: &[Severity]) -> Report {
         let finding = |severity: &Severity| Finding {

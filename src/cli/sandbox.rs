@@ -16,7 +16,7 @@ use super::{Command, Invocation, print, tell, usage};
 use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
-use crate::sandbox::{docker, image};
+use crate::sandbox::docker::{self, image};
 
 /// The command.
 pub(super) const COMMAND: Command = Command {

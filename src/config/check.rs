@@ -4,8 +4,9 @@
 
 use serde_json::{Map, Value};
 
+use crate::config::key_path::KeyPath;
 use crate::config::nearest::nearest;
-use crate::config::report::{Findings, KeyPath};
+use crate::config::report::Findings;
 use crate::config::schema::{Field, Names, Shape, Support};
 use crate::config::substitute::is_variable_name;
 
@@ -94,7 +95,7 @@ impl Checker<'_> {
             match object.get(field.name) {
                 Some(value) => self.field(value, field, &path.key(field.name)),
                 None if field.required => {
-                    self.findings.error(path, format!("the field `{}` is missing", field.name));
+                    self.findings.error(&path.key(field.name), "this field is missing");
                 }
                 None => {}
             }

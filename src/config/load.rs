@@ -12,11 +12,12 @@ use std::thread;
 use serde_json::Value;
 
 use crate::config::assemble::Assembly;
+use crate::config::key_path::{KeyPath, Step};
 use crate::config::node::Node;
 use crate::config::position::Places;
-use crate::config::report::{Findings, KeyPath, Report, Severity, Step};
+use crate::config::report::{Findings, Report, Severity};
 use crate::config::substitute::{Environment, Substitution};
-use crate::config::{Config, Home, check, schema, secrets, source};
+use crate::config::{Config, Home, check, effective, schema, secrets, source};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Secret;
 
@@ -75,10 +76,8 @@ pub fn load_in(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Res
 /// Reads and checks the file; what is wrong with it is the answer, not an
 /// error.
 pub fn examine(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Examined {
-    let read = source::read_config(file)
-        .and_then(|text| source::parse(file, &text).map(|value| (text, value)));
-    match read {
-        Ok((text, value)) => examine_value(file, home, surroundings, &text, value),
+    match source::read_config(file) {
+        Ok(bytes) => examine_bytes(file, home, surroundings, &bytes),
         Err(report) => Examined { report, sound: None },
     }
 }
@@ -114,6 +113,20 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
+fn examine_bytes(
+    file: &Path,
+    home: &Home,
+    surroundings: &Surroundings<'_>,
+    bytes: &[u8],
+) -> Examined {
+    let read = source::decode(file, bytes)
+        .and_then(|text| source::parse(file, text).map(|value| (text, value)));
+    match read {
+        Ok((text, value)) => examine_value(file, home, surroundings, text, value),
+        Err(report) => Examined { report, sound: None },
+    }
+}
+
 fn examine_value(
     file: &Path,
     home: &Home,
@@ -137,17 +150,17 @@ fn examine_value(
     check::check(&value, &schema::ROOT, &KeyPath::default(), &is_unused(&used), &mut findings);
     check::complete(&mut value, &schema::ROOT);
 
-    let mut known = substitution.secrets;
-    known.extend(secrets::collect(&value, &from_files));
-    known.sort_by_key(|it| std::cmp::Reverse(it.len()));
-    known.dedup();
+    let known = secrets::collect(&value, &from_files);
+    let hidden = secrets::hidden(&substitution.secrets, &known);
 
     let mut assembly = Assembly::new(home, folder, user_home, surroundings, &mut findings);
     let order = places.keys(&KeyPath::from(["plugins"]));
     let mut config = assembly.config(full_path.clone(), &Node::root(&value), &order, &used);
-    config.secrets = known.iter().map(Secret::new).collect();
+    let all: BTreeSet<String> = known.into_iter().chain(substitution.secrets).collect();
+    config.secrets = all.into_iter().map(Secret::new).collect();
+    effective::fill_in(&mut value, &config);
     secrets::mask(&mut value, &from_files);
-    let report = findings.into_report(file, &places, &|it| secrets::hide(it, &known));
+    let report = findings.into_report(file, &places, &|it| secrets::hide(it, &hidden));
     let sound = (!report.has_errors()).then_some((config, value));
     Examined { report, sound }
 }
@@ -181,7 +194,7 @@ fn used_providers(root: &Node<'_>) -> BTreeSet<String> {
 fn is_unused(used: &BTreeSet<String>) -> impl Fn(&KeyPath) -> bool {
     move |path| match path.steps() {
         [Step::Key(llm), Step::Key(providers), Step::Key(name)] => {
-            llm == "llm" && providers == "providers" && !used.contains(name)
+            &**llm == "llm" && &**providers == "providers" && !used.contains(&**name)
         }
         _ => false,
     }

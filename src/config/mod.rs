@@ -15,6 +15,8 @@ mod report;
 
 mod assemble;
 mod check;
+mod effective;
+mod key_path;
 mod nearest;
 mod node;
 mod paths;
@@ -28,9 +30,10 @@ mod substitute;
 mod sample;
 
 pub use home::Home;
+pub use key_path::{KeyPath, Position, Step};
 pub use load::{Examined, Loaded, Surroundings, examine, load, load_in, locate};
 pub use nearest::nearest;
-pub use report::{Finding, KeyPath, Position, Report, Severity, Step};
+pub use report::{Finding, Report, Severity};
 pub use substitute::Environment;
 pub use types::{
     Agent, Api, Config, Gateway, Limits, ModelRef, MountConfig, Network, Plugin, Provider,

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::config::check::whole_number;
-use crate::config::report::KeyPath;
+use crate::config::key_path::KeyPath;
 
 /// A place in a configuration; what is absent is null.
 #[derive(Clone, Debug)]

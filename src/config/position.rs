@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use json5::char::{is_json5_line_terminator, is_json5_whitespace};
 use serde::de::IgnoredAny;
 
-use crate::config::report::{KeyPath, Position, Step};
+use crate::config::key_path::{KeyPath, Position, Step};
 
 /// The offset of every value of a text.
 #[derive(Debug, Default)]
@@ -58,7 +58,7 @@ impl<'a> Places<'a> {
         steps
             .iter()
             .filter_map(|(step, _)| match step {
-                Step::Key(key) => Some(key.as_str()),
+                Step::Key(key) => Some(&**key),
                 Step::Index(_) => None,
             })
             .collect()
@@ -144,7 +144,7 @@ impl Reader<'_> {
             }
             self.lexer.next(); // The colon.
             let Some(value) = self.value(&path) else { break };
-            inner.push((Step::Key(key), Place { offset: token.start, inner: value.inner }));
+            inner.push((Step::Key(key.into()), Place { offset: token.start, inner: value.inner }));
         }
         inner
     }

@@ -2,18 +2,22 @@
 //! settings and environment under names that look secret, and whatever was
 //! read from a file. They go to the redactor, and to nobody's eyes.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::config::report::{KeyPath, Step};
+use crate::config::key_path::{KeyPath, Step};
+use crate::secret::SHORTEST_MASKED;
 
 /// What stands for a secret where people look.
 const DOTS: &str = "••••";
 
-/// Shortest secret that is taken out of findings, in bytes; a shorter one
-/// would take ordinary words apart.
-const SHORTEST_HIDDEN: usize = 4;
+/// Shortest content of a file that is taken out of findings, in bytes.
+/// Findings repeat paths and names, which may be put together with it; of
+/// other secrets only those that the redactor masks, since a key `none` would
+/// take ordinary words apart.
+const SHORTEST_CONTENT: usize = 4;
 
 /// Every secret string in a configuration. `from_files` names the values that
 /// hold the content of a file.
@@ -30,10 +34,19 @@ pub(crate) fn mask(value: &mut Value, from_files: &BTreeSet<KeyPath>) {
     visit(value, &KeyPath::default(), from_files, &mut |text| *text = DOTS.into());
 }
 
-/// A text without any of the secrets.
-pub(crate) fn hide(text: &str, secrets: &[String]) -> String {
-    let long = secrets.iter().filter(|it| it.len() >= SHORTEST_HIDDEN);
-    long.fold(text.to_owned(), |text, it| text.replace(it, DOTS))
+/// What no finding may repeat, the longest first: a shorter one may be a part
+/// of it.
+pub(crate) fn hidden(contents: &[String], others: &[String]) -> Vec<String> {
+    let contents = contents.iter().filter(|it| it.len() >= SHORTEST_CONTENT);
+    let others = others.iter().filter(|it| it.len() >= SHORTEST_MASKED);
+    let mut hidden: Vec<String> = contents.chain(others).cloned().collect();
+    hidden.sort_by_key(|it| Reverse(it.len()));
+    hidden
+}
+
+/// A text without any of what must stay hidden.
+pub(crate) fn hide(text: &str, hidden: &[String]) -> String {
+    hidden.iter().fold(text.to_owned(), |text, it| text.replace(it, DOTS))
 }
 
 fn visit(
@@ -63,7 +76,7 @@ fn is_secret(path: &KeyPath) -> bool {
         .steps()
         .iter()
         .map(|it| match it {
-            Step::Key(key) => key.as_str(),
+            Step::Key(key) => &**key,
             Step::Index(_) => "",
         })
         .collect();
@@ -116,7 +129,10 @@ mod tests {
 
     #[test]
     fn a_finding_does_not_repeat_a_secret() {
-        let secrets = ["hunter2".to_owned(), "e".to_owned()];
-        assert_eq!(hide("/srv/hunter2/x is here", &secrets), "/srv/••••/x is here");
+        let contents = ["hunter2".to_owned(), "e".to_owned()];
+        let others = ["none".to_owned(), "hunter2-and-more".to_owned()];
+        let hidden = hidden(&contents, &others);
+        let text = "/srv/hunter2/hunter2-and-more there is none";
+        assert_eq!(hide(text, &hidden), "/srv/••••/•••• there is none");
     }
 }

@@ -11,8 +11,9 @@ use json5::ErrorCode;
 use rustix::fs::OFlags;
 use serde_json::Value;
 
+use crate::config::key_path::Position;
 use crate::config::position::{is_blank, position_of, too_deep};
-use crate::config::report::{Position, Report};
+use crate::config::report::Report;
 
 /// Largest configuration, in bytes.
 pub(crate) const LARGEST_CONFIG: usize = 1 << 20;
@@ -23,17 +24,22 @@ pub(crate) const LARGEST_VALUE: usize = 64 << 10;
 /// Deepest nesting of objects and arrays; the parser recurses.
 const DEEPEST: usize = 64;
 
-/// Reads the configuration as text, without a byte order mark.
-pub(crate) fn read_config(file: &Path) -> Result<String, Report> {
-    let bytes = read_bounded(file, LARGEST_CONFIG).map_err(|it| {
+/// Reads the configuration.
+pub(crate) fn read_config(file: &Path) -> Result<Vec<u8>, Report> {
+    read_bounded(file, LARGEST_CONFIG).map_err(|it| {
         let is_missing = !file.exists();
         let hint =
             if is_missing { "; `beige setup` makes one, --config names another" } else { "" };
         Report::unreadable(file, format!("{it}{hint}"))
-    })?;
-    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&bytes);
+    })
+}
+
+/// The text of a configuration, without a byte order mark; `file` is only
+/// named.
+pub(crate) fn decode<'a>(file: &Path, bytes: &'a [u8]) -> Result<&'a str, Report> {
+    let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
     match std::str::from_utf8(bytes) {
-        Ok(text) => Ok(text.to_owned()),
+        Ok(text) => Ok(text),
         Err(error) => {
             let valid = bytes.get(..error.valid_up_to()).unwrap_or_default();
             let valid = String::from_utf8_lossy(valid);
@@ -138,7 +144,9 @@ mod tests {
     #[track_caller]
     fn check_config(folder: &Folder, content: &[u8], expected: Result<&str, &str>) {
         let file = folder.write("config.json5", content);
-        let text = read_config(&file).map_err(|it| it.findings[0].message.clone());
+        let text = read_config(&file)
+            .and_then(|it| decode(&file, &it).map(str::to_owned))
+            .map_err(|it| it.findings[0].message.clone());
         assert_eq!(text.as_deref().map_err(String::as_str), expected);
     }
 

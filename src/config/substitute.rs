@@ -8,8 +8,9 @@ use std::path::Path;
 
 use serde_json::Value;
 
+use crate::config::key_path::KeyPath;
 use crate::config::paths;
-use crate::config::report::{Findings, KeyPath};
+use crate::config::report::Findings;
 use crate::config::source;
 
 /// How the environment is asked; `&|name| std::env::var_os(name)` outside tests.

@@ -19,7 +19,7 @@ use std::time::Instant;
 use crossbeam_channel::{Receiver, Sender};
 use serde::Serialize;
 
-pub use serve::{Doors, End, FrontEnds, serve};
+pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 
 use crate::audit::{self, Audit};
 use crate::config::{self, Config, ModelRef};

@@ -5,8 +5,7 @@
 use crate::config::{Agent, Config, Home, Network, RuntimeChoice, UserChoice};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::bubblewrap::{self, Bubblewrap, HostLayout};
-use crate::sandbox::docker::{self, Docker};
-use crate::sandbox::image;
+use crate::sandbox::docker::{self, Docker, image};
 use crate::sandbox::{AgentSandbox, Sandbox, Spec, instance};
 
 /// The sandbox of an agent by the runtime of its configuration.

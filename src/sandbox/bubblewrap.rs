@@ -7,6 +7,7 @@ mod argv;
 mod host;
 #[cfg(test)]
 mod tests;
+mod trial;
 
 use std::path::Path;
 use std::process::Command;
@@ -35,7 +36,7 @@ pub struct Bubblewrap {
 /// Whether this host can make bubblewrap sandboxes at all; an error says what
 /// to install or to allow. Starts two short programs.
 pub fn available() -> Result<()> {
-    HostLayout::look()?.check()
+    trial::check(&HostLayout::look()?)
 }
 
 impl Bubblewrap {
@@ -67,7 +68,7 @@ impl Sandbox for Bubblewrap {
 
     fn up(&self) -> Result<()> {
         if self.checked.get().is_none() {
-            self.host.check()?;
+            trial::check(&self.host)?;
             // Another thread may have been faster; it saw the same.
             let _ = self.checked.set(());
         }

@@ -7,6 +7,7 @@
 mod argv;
 mod client;
 mod container;
+pub mod image;
 mod probe;
 mod state;
 
@@ -16,13 +17,11 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-pub(crate) use argv::docker;
-pub use argv::{container_name, exec_command, instance, run_command, spec_hash};
-pub(crate) use client::{call, failure, image_id};
-
-use super::{InnerLimits, Role, Runtime, Sandbox, Spec, image, oneshot};
+use super::{InnerLimits, Role, Runtime, Sandbox, Spec, oneshot};
 use crate::error::{During, Error, Kind, Result};
-use argv::LABEL_INSTANCE;
+use argv::{LABEL_INSTANCE, docker};
+pub use argv::{container_name, exec_command, instance, run_command, spec_hash};
+use client::{call, failure, image_id};
 use container::{Container, Step, Wanted, decide};
 use probe::View;
 use state::State;
@@ -91,13 +90,16 @@ impl Docker {
                     call(&format!("unpause {}", self.name), docker(&["unpause", &seen.id]))?;
                 }
                 (Step::Replace(why), Some(seen)) => {
+                    // Nothing goes before its successor can be made.
+                    wanted.image = Some(image::ensure(&self.spec.image, self.state.folder())?);
                     log::info!("the container {} is made anew: {why}", self.name);
                     client::remove(&seen.id)?;
                 }
                 (Step::Refuse, Some(seen)) => return Err(self.of_others(&seen)),
                 (_, _) => {
                     wanted.image = Some(image::ensure(&self.spec.image, self.state.folder())?);
-                    (made, started) = (self.make(&wanted.spec_hash)?, true);
+                    made = self.make(&wanted.spec_hash)?;
+                    started = made;
                 }
             }
         }

@@ -9,7 +9,6 @@ pub mod bubblewrap;
 mod child;
 mod client;
 pub mod docker;
-pub mod image;
 pub mod limits;
 mod lock;
 mod oneshot;

@@ -159,10 +159,10 @@ fn program(command: &Command) -> String {
 
 fn not_started(name: &str, error: std::io::Error) -> Error {
     let hint = match error.kind() {
-        ErrorKind::NotFound => "is it installed and on PATH?",
-        _ => "the system refused",
+        ErrorKind::NotFound => " (install it, or put it on PATH)",
+        _ => "",
     };
-    Error::new(Kind::Sandbox, format!("start `{name}` ({hint}): {error}"))
+    Error::new(Kind::Sandbox, format!("start `{name}`: {error}{hint}"))
 }
 
 fn overdue(name: &str, deadline: Duration, complaint: &str) -> Error {

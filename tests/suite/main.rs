@@ -9,6 +9,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod containers;
 mod exec;
 mod layers;
 mod socket;

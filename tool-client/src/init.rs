@@ -14,6 +14,8 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
@@ -25,13 +27,13 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, WaitOptions, pidfd_open, set_dumpable_behavior, wait,
 };
 
 use crate::complain;
-use crate::registration::{ACCEPTED, FAREWELL, NAME};
+use crate::registration::{ACCEPTED, FAREWELL, MOST_PIPES, NAME};
 use crate::tree::{self, Process};
 
 /// How soon an orphan is reaped of whose coming nothing was heard.
@@ -40,8 +42,15 @@ const REAP_EVERY: Duration = Duration::from_secs(1);
 /// Supervisors at a time; further ones run unwatched.
 const MOST_SUPERVISORS: usize = 256;
 
+/// Connections taken before anything else gets its turn: whatever is in the
+/// container may connect, as often as it likes.
+const MOST_AT_ONCE: usize = 64;
+
 /// Bytes of a farewell.
 const MOST_FAREWELL: usize = 64 * 1024;
+
+/// Pipes of spared children; the writers of further ones get SIGPIPE.
+const MOST_PIPES_HELD: usize = 256;
 
 /// Children of PID 1 that a supervisor left with its farewell, by number with
 /// their start times.
@@ -55,6 +64,8 @@ struct Wards {
     /// Start of the earliest supervisor that was killed and whose command is
     /// not yet.
     killed_since: Option<u64>,
+    /// Pipes into which spared children may write: read, and nobody listens.
+    pipes: Vec<OwnedFd>,
 }
 
 /// A supervisor under watch.
@@ -65,6 +76,8 @@ struct Supervisor {
     pidfd: OwnedFd,
     started: u64,
     said: Vec<u8>,
+    /// What came with its farewell.
+    pipes: Vec<OwnedFd>,
 }
 
 /// Runs the role; it ends only when it cannot begin.
@@ -102,10 +115,11 @@ fn reap_for_ever(woken: &Receiver<()>) {
 fn watch(listener: &UnixListener, wake: &SyncSender<()>) -> ExitCode {
     let wards = RefCell::new(Wards::default());
     loop {
-        wait_for_news(listener, &wards.borrow().supervisors);
-        while let Ok((connection, _)) = listener.accept() {
+        wait_for_news(listener, &wards.borrow());
+        for connection in listener.incoming().take(MOST_AT_ONCE).map_while(Result::ok) {
             wards.borrow_mut().admit(connection);
         }
+        wards.borrow_mut().drain();
         wards.borrow_mut().settle();
         let _ = wake.try_send(());
         while wards.borrow().killed_since.is_some() {
@@ -131,9 +145,10 @@ fn kill_what_came(wards: &RefCell<Wards>) {
     tree::kill_all(Some(&spares), || false);
 }
 
-fn wait_for_news(listener: &UnixListener, supervisors: &[Supervisor]) {
+fn wait_for_news(listener: &UnixListener, wards: &Wards) {
     let mut interest = vec![PollFd::new(listener, PollFlags::IN)];
-    for it in supervisors {
+    interest.extend(wards.pipes.iter().map(|it| PollFd::new(it, PollFlags::IN)));
+    for it in &wards.supervisors {
         interest.push(PollFd::new(&it.pidfd, PollFlags::IN));
         // A farewell is read before its writer's end; the connection's own
         // end is no news.
@@ -162,14 +177,18 @@ impl Wards {
 
     /// Hears what supervisors say and lets those go that have ended.
     fn settle(&mut self) {
-        let Self { supervisors, spared, killed_since } = self;
+        let Self { supervisors, spared, killed_since, pipes } = self;
         supervisors.retain_mut(|it| {
             // First whether it has ended, then what it said: so all was said.
             let ended = has_ended(&it.pidfd);
             it.hear();
             if ended {
                 match farewell(&it.said) {
-                    Some(children) => spared.extend(children.into_iter().filter_map(now)),
+                    Some(children) => {
+                        spared.extend(children.into_iter().filter_map(now));
+                        let room = MOST_PIPES_HELD.saturating_sub(pipes.len());
+                        pipes.extend(it.pipes.drain(..).take(room));
+                    }
                     None => {
                         let earliest =
                             killed_since.map_or(it.started, |other| other.min(it.started));
@@ -178,6 +197,16 @@ impl Wards {
                 }
             }
             !ended
+        });
+    }
+
+    /// Takes what has come through the pipes, a bounded bit of each; a pipe
+    /// that nobody writes any more is let go.
+    fn drain(&mut self) {
+        let mut buffer = [0; 16 * 1024];
+        self.pipes.retain(|it| match rustix::io::read(it, &mut buffer) {
+            Ok(count) => count > 0,
+            Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
         });
     }
 
@@ -196,7 +225,13 @@ fn supervisor(connection: UnixStream) -> Option<Supervisor> {
         return None;
     }
     send(&connection, ACCEPTED, SendFlags::NOSIGNAL | SendFlags::DONTWAIT).ok()?;
-    Some(Supervisor { connection, pidfd, started: found.started, said: Vec::new() })
+    Some(Supervisor {
+        connection,
+        pidfd,
+        started: found.started,
+        said: Vec::new(),
+        pipes: Vec::new(),
+    })
 }
 
 fn has_ended(pidfd: &OwnedFd) -> bool {
@@ -209,9 +244,19 @@ impl Supervisor {
     fn hear(&mut self) {
         let mut buffer = [0; 4096];
         while self.said.len() < MOST_FAREWELL {
-            match recv(&self.connection, &mut buffer, RecvFlags::DONTWAIT) {
-                Ok((count, _)) if count > 0 => self.said.extend_from_slice(&buffer[..count]),
+            let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PIPES))];
+            let mut control = RecvAncillaryBuffer::new(&mut space);
+            let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+            let mut into = [IoSliceMut::new(&mut buffer)];
+            let count = match recvmsg(&self.connection, &mut into, &mut control, flags) {
+                Ok(it) if it.bytes > 0 => it.bytes,
                 _ => return,
+            };
+            self.said.extend_from_slice(&buffer[..count]);
+            for message in control.drain() {
+                if let RecvAncillaryMessage::ScmRights(pipes) = message {
+                    self.pipes.extend(pipes);
+                }
             }
         }
     }

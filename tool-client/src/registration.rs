@@ -3,12 +3,14 @@
 //! the farewell, the supervisor was killed, and PID 1 kills what it left.
 //! Where PID 1 is not ours (bubblewrap) there is nobody to speak to.
 
-use std::os::fd::OwnedFd;
+use std::io::IoSlice;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
-    send, socket_with,
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
 };
 use rustix::process::{Pid, getpid, getppid};
 
@@ -22,6 +24,9 @@ pub(crate) const ACCEPTED: &[u8] = b"w";
 /// What begins the farewell: the numbers of the children that may live on
 /// follow, each on a line of its own.
 pub(crate) const FAREWELL: &str = "ok\n";
+
+/// Pipes that come with a farewell.
+pub(crate) const MOST_PIPES: usize = 2;
 
 /// The connection to PID 1, if it is ours.
 pub(crate) struct Registration(Option<OwnedFd>);
@@ -38,14 +43,24 @@ impl Registration {
         Self(connect_to_init().ok().filter(accepted))
     }
 
-    /// Says that these children may live on.
-    pub(crate) fn farewell(self, children: &[i32]) {
+    /// Says that these children may live on, and hands PID 1 the pipes into
+    /// which they may still write: unread they would fill, closed they would
+    /// kill them.
+    pub(crate) fn farewell(self, children: &[i32], pipes: &[OwnedFd]) {
         let Some(socket) = self.0 else { return };
         let mut text = String::from(FAREWELL);
         for child in children {
             text.push_str(&format!("{child}\n"));
         }
-        let _ = send(&socket, text.as_bytes(), SendFlags::NOSIGNAL);
+        let pipes: Vec<BorrowedFd<'_>> =
+            pipes.iter().take(MOST_PIPES).map(OwnedFd::as_fd).collect();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PIPES))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !pipes.is_empty() {
+            control.push(SendAncillaryMessage::ScmRights(&pipes));
+        }
+        let text = [IoSlice::new(text.as_bytes())];
+        let _ = sendmsg(&socket, &text, &mut control, SendFlags::NOSIGNAL);
     }
 }
 

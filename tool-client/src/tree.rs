@@ -129,18 +129,16 @@ pub(crate) fn kill_all(
     let mut quiet = 0;
     loop {
         let found = find();
-        let in_time = Instant::now() < until;
-        quiet = if found.is_empty() { quiet + 1 } else { 0 };
-        if !in_time || (spared.is_some() && quiet >= QUIET_ROUNDS) {
-            return found.len();
+        if Instant::now() >= until {
+            // Seen or not: where no child is spared, one is left.
+            return found.len().max(usize::from(spared.is_none()));
         }
         let dying: Vec<OwnedFd> =
             found.iter().filter_map(|it| signal(it, Signal::KILL)).take(WATCHED).collect();
-        kill_children(spared);
-        if !dying.is_empty() {
-            await_deaths(&dying);
-        }
-        if reap() {
+        let more = kill_children(spared);
+        await_deaths(&dying);
+        quiet = if found.is_empty() && !more { quiet + 1 } else { 0 };
+        if reap() || (spared.is_some() && quiet >= QUIET_ROUNDS) {
             return 0;
         }
     }
@@ -156,22 +154,23 @@ fn below_me(spared: Option<&dyn Fn(&Process) -> bool>) -> Vec<Process> {
 
 /// Kills the direct children, found the short way. What outruns a look through
 /// all of /proc by forking and ending comes here as an orphan, again and
-/// again, and is met here within microseconds.
-fn kill_children(spared: Option<&dyn Fn(&Process) -> bool>) {
+/// again, and is met here within microseconds. Says whether there were any.
+fn kill_children(spared: Option<&dyn Fn(&Process) -> bool>) -> bool {
     let me = getpid();
     let list = format!("/proc/self/task/{me}/children");
-    for _ in 0..SHORT_ROUNDS {
-        let Ok(children) = fs::read_to_string(&list) else { return };
+    for round in 0..SHORT_ROUNDS {
+        let Ok(children) = fs::read_to_string(&list) else { return false };
         let mut doomed = children
             .split_ascii_whitespace()
             .filter_map(|it| process(it.parse().ok()?))
             .filter(|it| !it.dead && !spared.is_some_and(|spares| spares(it)))
             .peekable();
         if doomed.peek().is_none() {
-            return;
+            return round > 0;
         }
         doomed.for_each(|it| drop(signal(&it, Signal::KILL)));
     }
+    true
 }
 
 fn stop_all(find: impl Fn() -> Vec<Process>, until: Instant) {

@@ -1,6 +1,6 @@
 //! `--file` as the gateway uses it, on this host.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 

@@ -1,7 +1,7 @@
 //! `--run` as the gateway uses it, on this host: every promise about how a
 //! command ends.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod support;
 
@@ -29,15 +29,27 @@ fn run(request: &Value) -> Told {
     talk.end()
 }
 
-/// Processes whose command line holds the mark.
+/// Processes with the mark as an argument.
+fn with_mark(mark: &str) -> Vec<i32> {
+    let marked = |pid: &i32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|it| *it == 0).any(|it| it == mark.as_bytes())
+    };
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let pids = entries.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    pids.filter(marked).collect()
+}
+
 fn marked(mark: &str) -> usize {
-    let mut count = 0;
-    for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
-        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line);
-        count += usize::from(line.contains(mark) && !line.contains("/bin/sh"));
+    with_mark(mark).len()
+}
+
+/// Ends what a test has left behind on purpose.
+fn end_marked(mark: &str) {
+    for pid in with_mark(mark) {
+        let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
-    count
 }
 
 /// A number of seconds to sleep that no other test uses.
@@ -206,7 +218,7 @@ fn a_background_child_that_holds_the_pipe_does_not_hold_the_call() {
     assert_eq!(told.exit["exitCode"], 0);
     assert_eq!(told.exit["left"], 1);
     assert_eq!(marked(&mark), 1, "it lives on");
-    let _ = std::process::Command::new("pkill").args(["-f", &format!("sleep {mark}")]).status();
+    end_marked(&mark);
 }
 
 /// Starts the script, ends the call in the way given once it says `up`, and
@@ -270,17 +282,25 @@ fn processes_that_hop_from_fork_to_fork_are_caught() {
     killed(hop, cancel);
 }
 
+/// Looks again and again, ten seconds at most.
+#[track_caller]
+fn wait_until(mut it: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    while !it() {
+        assert!(Instant::now() < until, "it did not come about");
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn output_that_nobody_reads_does_not_hold_up_a_cancel() {
     let mark = mark();
     let mut talk = Talk::ask("--run", &sh(&format!("sleep {mark} & yes")));
-    // Long enough for every buffer between to be full.
-    std::thread::sleep(Duration::from_millis(300));
+    // Half a pipe that nobody empties: the rest of the buffers fills by itself.
+    let full = || rustix::io::ioctl_fionread(&talk.from).is_ok_and(|it| it >= 32 * 1024);
+    wait_until(full);
     talk.send(frame::CANCEL, b"");
-    let until = Instant::now() + Duration::from_secs(10);
-    while marked(&mark) > 0 && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    wait_until(|| marked(&mark) == 0);
     assert_eq!(marked(&mark), 0, "killed before anything was read");
     let told = talk.end();
     assert_eq!(told.exit["cancelled"], true);

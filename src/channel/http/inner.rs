@@ -125,6 +125,7 @@ fn has_ended(error: &io::Error) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::expect_used)]
 mod tests {
     use std::io::{Read, Write};
 

@@ -75,7 +75,8 @@ impl Http {
         let calls = Arc::new(Crew::new("http-call", 2 * most));
         let folder = home.door();
         create_private(&folder)?;
-        let routes = Routes::new(engine.clone(), Arc::clone(&calls), closed, limits.body_bytes);
+        let body_bytes = usize::try_from(limits.body_bytes).unwrap_or(usize::MAX);
+        let routes = Routes::new(engine.clone(), Arc::clone(&calls), closed, body_bytes);
         let take = Arc::new(move |request| routes.take(request));
         let inner = Inner::start(&folder.join("http.sock"), take)?;
         let inner: Arc<dyn Behind> = Arc::new(Gateway { engine, inner });

@@ -146,7 +146,7 @@ mod tests {
     fn check(minor: u8, events: &[&'static str], want: &[&str], whole: bool) {
         let (wire, seen) = wire();
         let (events_in, events_out) = unbounded();
-        events.iter().for_each(|it| drop(events_in.send(*it)));
+        assert!(events.iter().all(|it| events_in.send(*it).is_ok()));
         drop(events_in);
         let line = |it: &str| match it {
             "end" => Line::Last(it.into()),

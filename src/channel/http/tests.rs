@@ -1,6 +1,8 @@
 //! The API as a client sees it: over real sockets, through the door, tiny_http
 //! and the routes, with a small engine in the gateway's place.
 
+#![allow(clippy::expect_used)]
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -554,6 +556,7 @@ fn the_end_of_the_api_calls_off_what_is_left() {
     let mut command = api.upgrade(&json!({ "argv": ["cat"] }));
     assert!(frame::write(&mut &*command.get_ref(), frame::STDIN, b"x").is_ok());
     assert_eq!(next(&mut command), (frame::STDOUT, b"x".to_vec()));
+    assert_eq!(next(&mut command).0, frame::WINDOW);
     api.http.take();
     let mut told = [0, 1].map(|_| api.told.recv_timeout(NEVER).expect("told"));
     told.sort();

@@ -7,8 +7,8 @@ use std::path::Path;
 use log::LevelFilter;
 
 use crate::config::assemble::Assembly;
+use crate::config::key_path::KeyPath;
 use crate::config::node::Node;
-use crate::config::report::KeyPath;
 use crate::config::{Config, Gateway, Network, RuntimeChoice, paths};
 
 impl Assembly<'_> {

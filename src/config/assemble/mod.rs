@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::config::check::NOT_SUPPORTED;
+use crate::config::key_path::KeyPath;
 use crate::config::nearest::nearest;
 use crate::config::node::Node;
-use crate::config::report::{Findings, KeyPath};
+use crate::config::report::Findings;
 use crate::config::{Api, Config, Home, Plugin, Provider, Surroundings, paths};
 
 /// One configuration being put together.
@@ -92,16 +93,17 @@ impl<'a> Assembly<'a> {
         }
         let cassette = node.get("cassette");
         if cassette.value.is_null() && node.get("api").text() == Some(Api::Replay.name()) {
-            self.findings.error(&node.path, "a `replay` provider needs a `cassette` to play back");
+            self.refuse(&cassette.path, "a `replay` provider needs a `cassette` to play back");
         }
         Provider { api: Api::Replay, cassette: self.expanded(&cassette) }
     }
 
     fn plugins(&mut self, plugins: &Node<'_>, order: &[&str]) -> Vec<Plugin> {
-        let place = |name: &str| order.iter().position(|it| *it == name);
+        let places: BTreeMap<&str, usize> =
+            order.iter().enumerate().map(|(place, name)| (*name, place)).collect();
         let mut entries = plugins.entries();
         entries.retain(|(_, node)| node.get("enabled").is_true());
-        entries.sort_by_key(|(name, _)| place(name));
+        entries.sort_by_key(|(name, _)| places.get(name));
         entries.into_iter().map(|(name, node)| self.plugin(name, &node)).collect()
     }
 

@@ -191,11 +191,14 @@ fn a_file_that_cannot_be_read_says_why() {
 fn one_unknown_key_is_a_warning_and_no_agents_are_an_error() {
     check_warned("/nope", json!(1), "nope: unknown field, ignored");
     check_refused("/agents", json!({}), "agents: must hold at least one entry");
+    check_refused("/plugins", json!({"p": {}}), "plugins.p.path: this field is missing");
     check_refused("/gateway", json!([]), "gateway: expected an object, found an array");
     let none = Case::new().findings(b"{llm:{providers:{}},agents:{}}");
     assert!(none.contains("llm.providers: must hold at least one entry"), "{none}");
     let nothing = Case::new().findings(b"{}");
-    assert!(nothing.contains("`llm` is missing") && nothing.contains("`agents` is missing"));
+    assert!(
+        nothing.contains("1:1: llm: this field is missing") && nothing.contains("agents: this")
+    );
     assert!(Case::new().findings(b"3").contains("expected an object, found a number"));
 }
 
@@ -514,6 +517,21 @@ fn secrets_are_known_and_shown_to_nobody() {
 }
 
 #[test]
+fn what_is_shown_names_the_folders_and_sizes_that_count() {
+    let case = Case::new();
+    let config = with("/agents/a/sandbox", json!({"user": "root", "cpus": 64}));
+    let Some((_, shown)) = case.examine(config.to_string().as_bytes()).sound else {
+        panic!("it is sound");
+    };
+    let agent = &shown["agents"]["a"];
+    assert_eq!(agent["workspaceDir"], json!(case.home.workspace("a")));
+    assert_eq!(agent["sandbox"]["memoryLimit"], json!(3_u64 << 30));
+    assert_eq!(agent["sandbox"]["cpus"], json!(4.0));
+    assert_eq!(agent["sandbox"]["runtime"], json!("docker"));
+    assert_eq!(shown["gateway"]["logFile"], json!(case.home.logs().join("gateway.log")));
+}
+
+#[test]
 fn the_file_that_counts_is_the_one_named_last_of_all_defaults() {
     let home = Home::new("/h");
     let choose = |flag: Option<&str>, variable: Option<&str>| {
@@ -537,7 +555,8 @@ fn the_hosts_memory_is_read() {
 /// Whatever the bytes: a configuration, or at least one finding.
 #[track_caller]
 fn check_any(case: &Case, bytes: &[u8]) {
-    let Examined { report, sound } = case.examine(bytes);
+    let file = case.folder.path().join("config.json5");
+    let Examined { report, sound } = examine_bytes(&file, &case.home, &surroundings(), bytes);
     assert!(sound.is_some() || report.has_errors());
     assert!(!report.to_string().contains('\0'));
 }

@@ -10,9 +10,9 @@ use std::process::Command;
 
 use ring::digest::{SHA256, digest};
 
-use super::super::{Role, Spec};
 use crate::config::Network;
 use crate::error::{Error, Kind, Result};
+use crate::sandbox::{Role, Spec};
 
 /// Label: the home whose gateway owns the container.
 pub(super) const LABEL_HOME: &str = "beige.home";
@@ -57,7 +57,7 @@ pub fn container_name(instance: &str, agent: &str) -> String {
 }
 
 /// A call of the docker client without its chatter.
-pub(crate) fn docker(arguments: &[&str]) -> Command {
+pub(super) fn docker(arguments: &[&str]) -> Command {
     let mut command = Command::new("docker");
     command.env("DOCKER_CLI_HINTS", "false").args(arguments);
     command

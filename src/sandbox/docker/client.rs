@@ -4,17 +4,17 @@
 use std::process::Command;
 use std::time::Duration;
 
-use super::super::Spec;
-use super::super::oneshot::{self, Finished};
 use super::argv::{docker, mounts};
 use super::container::{Container, FORMAT};
 use crate::error::{During, Error, Kind, Result};
+use crate::sandbox::Spec;
+use crate::sandbox::oneshot::{self, Finished};
 
 /// Time limit of a call that makes, changes or ends something.
 pub(super) const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Runs the client; anything but success is an error that says why.
-pub(crate) fn call(doing: &str, command: Command) -> Result<Finished> {
+pub(super) fn call(doing: &str, command: Command) -> Result<Finished> {
     let finished = oneshot::run(command, DEADLINE).map_err(|it| it.within(doing.to_owned()))?;
     if finished.status.success() {
         return Ok(finished);
@@ -41,7 +41,7 @@ pub(super) fn inspect(name: &str) -> Result<Option<Container>> {
 }
 
 /// Id of the image of that name, if it is here.
-pub(crate) fn image_id(name: &str) -> Result<Option<String>> {
+pub(super) fn image_id(name: &str) -> Result<Option<String>> {
     let command = docker(&["image", "inspect", "--format", "{{.Id}}", name]);
     let finished = call_if_there(&format!("ask Docker for the image {name}"), command)?;
     Ok(finished.map(|it| it.stdout))
@@ -55,7 +55,7 @@ pub(super) fn remove(id: &str) -> Result<()> {
 }
 
 /// What the client's complaint means, with the cure where one is known.
-pub(crate) fn failure(doing: &str, complaint: &str) -> Error {
+pub(super) fn failure(doing: &str, complaint: &str) -> Error {
     let cure = cure(complaint).map(|it| format!(" ({it})")).unwrap_or_default();
     let complaint = without_chatter(complaint);
     Error::new(Kind::Sandbox, format!("{doing}: {complaint}{cure}"))
@@ -87,9 +87,18 @@ pub(super) fn other_file_system(path: &str) -> Error {
     Error::new(Kind::Sandbox, text)
 }
 
-/// The complaint on one line, without the hints that follow each of them.
+/// Begins of lines that only say how else the client could be used.
+const HINTS: [&str; 5] = [
+    "Run 'docker",
+    "See 'docker",
+    "DEPRECATED: The legacy builder",
+    "Install the buildx component",
+    "https://docs.docker.com/go/buildx",
+];
+
+/// The complaint on one line, without the client's hints.
 fn without_chatter(complaint: &str) -> String {
-    let hint = |it: &str| it.starts_with("Run 'docker") || it.starts_with("See 'docker");
+    let hint = |it: &str| HINTS.iter().any(|hint| it.starts_with(hint));
     let lines = complaint.lines().map(str::trim).filter(|it| !it.is_empty() && !hint(it));
     let line = lines.collect::<Vec<_>>().join("; ");
     match line.strip_prefix("docker: ").unwrap_or(&line) {
@@ -104,7 +113,7 @@ fn cure(complaint: &str) -> Option<&'static str> {
         return Some("add your user to the group `docker`, or run beige as root");
     }
     if has("Cannot connect to the Docker daemon") || has("failed to connect to the docker API") {
-        return Some("is the Docker daemon running? `systemctl start docker`");
+        return Some("start it: `systemctl start docker`");
     }
     if has("no space left on device") {
         return Some("free some disk space: `docker system prune`");
@@ -112,9 +121,12 @@ fn cure(complaint: &str) -> Option<&'static str> {
     None
 }
 
+/// There is no such thing, or it is just being removed.
 fn is_absence(complaint: &str) -> bool {
     let complaint = complaint.to_lowercase();
-    complaint.contains("no such container") || complaint.contains("no such image")
+    ["no such container", "no such image", "is already in progress"]
+        .iter()
+        .any(|it| complaint.contains(it))
 }
 
 #[cfg(test)]
@@ -131,7 +143,7 @@ mod tests {
         check(
             "Cannot connect to the Docker daemon at unix:///var/run/docker.sock.",
             "try: Cannot connect to the Docker daemon at unix:///var/run/docker.sock. \
-             (is the Docker daemon running? `systemctl start docker`)",
+             (start it: `systemctl start docker`)",
         );
     }
 

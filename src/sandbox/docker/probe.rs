@@ -10,9 +10,9 @@ use std::{fmt, fs};
 use serde_json::{Value, json};
 use tool_client::frame;
 
-use super::super::{Role, Spec, oneshot};
 use super::argv::exec_command;
 use crate::error::{During, Kind, Result};
+use crate::sandbox::{Role, Spec, oneshot};
 
 /// What the look shows.
 #[derive(Debug, PartialEq, Eq)]

@@ -70,7 +70,7 @@ fn likeness(line: &[u8], wanted: &[u8]) -> usize {
     let start = line.iter().zip(wanted).take_while(|(a, b)| a == b).count();
     let ends = line.iter().rev().zip(wanted.iter().rev());
     let end = ends.take(shorter - start).take_while(|(a, b)| a == b).count();
-    if longer == 0 { 0 } else { (start + end) * 100 / longer }
+    ((start + end) * 100).checked_div(longer).unwrap_or(0)
 }
 
 fn lines(text: &[u8]) -> Vec<&[u8]> {

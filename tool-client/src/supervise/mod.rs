@@ -57,11 +57,11 @@ fn supervise(link: &mut Link, request: &Request) -> Value {
     let running = match start::start(request) {
         Ok(running) => running,
         Err(failed) => {
-            registration.farewell(&[]);
+            registration.farewell(&[], &[]);
             return failed.report();
         }
     };
-    let report = Watch::new(link, running, request).to_the_end();
-    registration.farewell(&report.children);
-    report.to_json()
+    let report = Watch::new(link, running, request).until_the_end();
+    registration.farewell(&report.children, &report.pipes);
+    report.to_value()
 }

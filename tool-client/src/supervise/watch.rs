@@ -83,11 +83,13 @@ pub(crate) struct Report {
     duration: Duration,
     /// Direct children that live on.
     pub(crate) children: Vec<i32>,
+    /// Our ends of the pipes into which they may still write.
+    pub(crate) pipes: Vec<OwnedFd>,
 }
 
 impl Report {
     /// The object of the last frame; what does not apply is absent.
-    pub(crate) fn to_json(&self) -> Value {
+    pub(crate) fn to_value(&self) -> Value {
         let mut report = json!({
             "exitCode": self.code, "timedOut": self.timed_out, "cancelled": self.cancelled,
             "stdoutBytes": self.stdout_bytes, "stderrBytes": self.stderr_bytes,
@@ -128,7 +130,7 @@ impl<'a> Watch<'a> {
     }
 
     /// Waits for the command's end, or brings it about.
-    pub(crate) fn to_the_end(mut self) -> Report {
+    pub(crate) fn until_the_end(mut self) -> Report {
         let ending = loop {
             if let Some(ending) = self.step() {
                 break ending;
@@ -294,7 +296,8 @@ impl<'a> Watch<'a> {
             report.code = 124;
         }
         report.duration = self.ended.map_or_else(Instant::now, |it| it.at) - self.started;
-        [report.stdout_bytes, report.stderr_bytes] = self.outputs.map(|it| it.bytes);
+        [report.stdout_bytes, report.stderr_bytes] = self.outputs.each_ref().map(|it| it.bytes);
+        report.pipes = self.outputs.into_iter().filter_map(|it| it.pipe).collect();
         (report.saved, report.save_error) = self.keeper.finish();
         report
     }

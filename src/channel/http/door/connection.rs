@@ -13,9 +13,11 @@ use super::body::{self, Body};
 use super::head::{self, Head};
 use super::places::Place;
 use super::stream::Stream;
+use super::turns::{LARGE, Turns};
 use super::{Behind, End, Limits, Upgraded};
 use crate::channel::http::answer::Answer;
 use crate::channel::http::guard::{Caller, Guard, Way};
+use crate::worker::Cancel;
 
 /// What every connection needs to know.
 pub(super) struct Rules {
@@ -23,6 +25,8 @@ pub(super) struct Rules {
     pub(super) limits: Limits,
     pub(super) behind: Arc<dyn Behind>,
     pub(super) folder: Box<Path>,
+    pub(super) large: Turns,
+    pub(super) closing: Cancel,
 }
 
 /// A request that may pass.
@@ -77,20 +81,29 @@ fn relay(
     caller: Caller,
     body: Body,
 ) -> Result<(), End> {
-    let inner = Arc::new(rules.behind.connect().map_err(|error| {
-        log::error!("a request cannot be joined to the server behind the door: {error}");
-        End::from(Answer::error(503, "the gateway has no room for this request; try again"))
-    })?);
+    let _turn = match body.length() {
+        ..LARGE => None,
+        LARGE.. => Some(rules.large.wait(rules.limits.large_wait, &rules.closing)?),
+    };
+    let inner = Arc::new(rules.behind.connect().map_err(|it| not_joined(&it))?);
     if !place.join(&inner) {
         return Err(End::Gone);
     }
-    let copied = hand_over(&inner, rules, head, caller, body).and_then(|()| copy(&inner, client));
+    hand_over(&inner, rules, head, caller, body).map_err(|it| not_joined(&it))?;
+    let copied = copy(&inner, client);
     let _ = inner.shutdown(Shutdown::Both);
     match copied {
-        Ok(0) => Err(Answer::error(500, "the request got no answer").into()),
+        Ok(0) => Err(Answer::error(500, "no answer came; the request may have been begun").into()),
         Ok(_) => Ok(()),
+        // Whoever works on it sees the same.
         Err(_) => Err(End::Gone),
     }
+}
+
+/// Nothing was begun: a request that is not whole is not worked on.
+fn not_joined(error: &io::Error) -> End {
+    log::error!("a request cannot be joined to the server behind the door: {error}");
+    Answer::error(503, "the gateway has no room for this request; try again").into()
 }
 
 fn hand_over(
@@ -105,8 +118,10 @@ fn hand_over(
     let mut to = inner;
     to.write_all(lines.as_bytes())?;
     body.write_to(&mut to)?;
-    // The end of the request is what frees tiny_http's thread.
-    inner.shutdown(Shutdown::Write)
+    // The end of the request is what frees tiny_http's thread; one that has
+    // ended already needs none.
+    let _ = inner.shutdown(Shutdown::Write);
+    Ok(())
 }
 
 /// The head that tiny_http gets: the request line and our own marks. Nothing
@@ -123,8 +138,8 @@ fn inner_head(head: &Head, caller: Caller, password: &str, length: u64) -> Strin
     )
 }
 
-/// Copies the answer as it comes; gives the number of bytes. A client that
-/// takes none for too long, or is gone, ends it.
+/// Copies the answer as it comes, up to its end; gives the number of bytes. An
+/// error means that the client takes none for too long, or is gone.
 fn copy(mut from: &UnixStream, client: &Stream) -> io::Result<u64> {
     let mut piece = vec![0; 16 * 1024];
     let mut copied = 0;
@@ -133,7 +148,7 @@ fn copy(mut from: &UnixStream, client: &Stream) -> io::Result<u64> {
             Ok(0) => return Ok(copied),
             Ok(length) => length,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) => return Err(error),
+            Err(_) => return Ok(copied), // Cut short; the client sees it by its length.
         };
         (&mut &*client).write_all(&piece[..length])?;
         copied += length as u64;

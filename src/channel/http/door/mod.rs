@@ -11,6 +11,7 @@ mod connection;
 mod head;
 mod places;
 mod stream;
+mod turns;
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
@@ -32,6 +33,7 @@ use crate::error::{During, Kind, Result};
 use crate::worker::{Cancel, Canceller, Crew, Worker};
 use connection::Rules;
 use places::Places;
+use turns::Turns;
 
 /// Connections beyond the limit that may exist for the moment in which those
 /// that gave way to them end.
@@ -52,6 +54,10 @@ pub(in crate::channel::http) struct Limits {
     pub(in crate::channel::http) body_bytes: u64,
     /// Bytes of a body that are kept in memory.
     pub(in crate::channel::http) memory_bytes: usize,
+    /// Large bodies that are worked on at a time, and how long another waits.
+    pub(in crate::channel::http) large_bodies: usize,
+    /// See [`Limits::large_bodies`].
+    pub(in crate::channel::http) large_wait: Duration,
     /// Without a byte of the body.
     pub(in crate::channel::http) body_pause: Duration,
     /// For the whole body.
@@ -75,6 +81,8 @@ impl Default for Limits {
             head_time: Duration::from_secs(10),
             body_bytes: 32 * 1024 * 1024,
             memory_bytes: 64 * 1024,
+            large_bodies: 2,
+            large_wait: Duration::from_secs(30),
             body_pause: Duration::from_secs(30),
             body_time: Duration::from_secs(300),
             write_pause: Duration::from_secs(30),
@@ -162,7 +170,8 @@ impl Door {
         };
         let (tcp_limit, unix_limit) = (limits.tcp_connections, limits.unix_connections);
         let folder = folder.into();
-        let rules = Arc::new(Rules { guard, limits, behind, folder });
+        let (large, closing) = (Turns::new(limits.large_bodies), cancel.clone());
+        let rules = Arc::new(Rules { guard, limits, behind, folder, large, closing });
         if let Some(it) = tcp {
             let ender = it.try_clone().during(Kind::Internal, "keep the listener")?;
             let accept = move || it.accept().map(|(stream, _)| Stream::Tcp(stream));
@@ -228,7 +237,7 @@ struct Entrance {
 }
 
 impl Entrance {
-    /// Gives the connection a place and a thread, or 503. Neither waits.
+    /// Gives the connection a place and a thread, or 503.
     fn receive(&self, client: Stream) {
         let client = Arc::new(client);
         let started = match self.places.enter(Arc::clone(&client), self.inside.clone()) {

@@ -7,10 +7,15 @@ use std::convert::Infallible;
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 use super::stream::Stream;
+
+/// How long the next one waits for somebody who gives way: its thread has
+/// nothing left to do but end.
+const LEAVING_TIME: Duration = Duration::from_secs(1);
 
 /// The connections of one listener.
 #[derive(Debug)]
@@ -31,6 +36,7 @@ struct Guest {
     client: Arc<Stream>,
     admitted: bool,
     joined: Option<Arc<UnixStream>>,
+    gone: Receiver<Infallible>,
 }
 
 /// One connection's place, given back on drop.
@@ -38,7 +44,8 @@ struct Guest {
 pub(super) struct Place {
     places: Arc<Places>,
     number: u64,
-    _inside: Sender<Infallible>, // The last one dropped tells that all are gone.
+    _here: Sender<Infallible>,   // Dropped: this one is gone.
+    _inside: Sender<Infallible>, // The last one dropped: all are gone.
 }
 
 impl Places {
@@ -48,20 +55,31 @@ impl Places {
     }
 
     /// A place for a connection; `None` if all are taken by callers who are
-    /// being served, or nobody is let in any more.
+    /// being served, or nobody is let in any more. Waits for whoever gives way
+    /// to be gone, so that a flood does not pile up; that takes no longer than
+    /// [`LEAVING_TIME`].
     pub(super) fn enter(
         self: &Arc<Self>,
         client: Arc<Stream>,
         inside: Sender<Infallible>,
     ) -> Option<Place> {
         let mut table = self.lock();
-        if table.closed || (table.inside.len() >= self.limit && !table.make_room()) {
+        if table.closed {
             return None;
         }
+        let leaving = match table.inside.len() < self.limit {
+            true => None,
+            false => Some(table.make_room()?),
+        };
+        let (here, gone) = bounded(0);
         let number = table.next;
         table.next += 1;
-        table.inside.insert(number, Guest { client, admitted: false, joined: None });
-        Some(Place { places: Arc::clone(self), number, _inside: inside })
+        table.inside.insert(number, Guest { client, admitted: false, joined: None, gone });
+        drop(table);
+        if let Some(leaving) = leaving {
+            let _ = leaving.recv_timeout(LEAVING_TIME);
+        }
+        Some(Place { places: Arc::clone(self), number, _here: here, _inside: inside })
     }
 
     /// Lets nobody in any more and ends those who had not been admitted.
@@ -82,15 +100,13 @@ impl Places {
 }
 
 impl Table {
-    fn make_room(&mut self) -> bool {
+    /// Shows out who has waited longest unknown; gives what tells that it is
+    /// gone.
+    fn make_room(&mut self) -> Option<Receiver<Infallible>> {
         let oldest = self.inside.iter().find(|(_, guest)| !guest.admitted).map(|(it, _)| *it);
-        match oldest.and_then(|it| self.inside.remove(&it)) {
-            Some(guest) => {
-                guest.end();
-                true
-            }
-            None => false,
-        }
+        let guest = self.inside.remove(&oldest?)?;
+        guest.end();
+        Some(guest.gone)
     }
 }
 

@@ -2,6 +2,8 @@
 //! attack that tiny_http alone does not survive. Deadlines are injected: short
 //! where the test is about them, out of reach everywhere else.
 
+#![allow(clippy::expect_used)]
+
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Mutex;

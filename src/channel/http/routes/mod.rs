@@ -39,7 +39,7 @@ pub(super) struct Routes<E> {
     /// Cancelled when the API ends: calls without a stream do not end with
     /// their client.
     closing: Cancel,
-    body_bytes: u64,
+    body_bytes: usize,
 }
 
 /// A call with what it runs on and answers to.
@@ -60,25 +60,32 @@ enum Task {
 
 impl<E: Engine> Routes<E> {
     /// Routes to this engine; bodies have at most `body_bytes`, by the door.
-    pub(super) fn new(engine: E, calls: Arc<Crew>, closing: Cancel, body_bytes: u64) -> Self {
+    pub(super) fn new(engine: E, calls: Arc<Crew>, closing: Cancel, body_bytes: usize) -> Self {
         Self { engine, calls, closing, body_bytes }
     }
 
     /// Answers a request, or starts the thread that does.
     pub(super) fn take(&self, mut request: Request) {
-        // Always whole: tiny_http would make room for an unread rest.
-        let mut body = Vec::new();
-        let read = request.as_reader().take(self.body_bytes + 1).read_to_end(&mut body);
+        let body = self.body_of(&mut request);
         let asked = Asked::of(&request);
         let reply = Reply::new(request.into_writer(), asked.minor);
-        let outcome = match read {
-            Ok(_) => self.understand(&asked, &body),
-            Err(error) => Err(Answer::error(400, format!("read the body: {error}"))),
-        };
-        drop(body);
-        match outcome {
+        match body.and_then(|body| self.understand(&asked, &body)) {
             Ok(Understood::Answer(answer)) | Err(answer) => send(reply, &answer),
             Ok(Understood::Task(task)) => self.start(task, reply),
+        }
+    }
+
+    /// The body, always whole: tiny_http would make room for an unread rest,
+    /// and one that was cut short is not to be acted on.
+    fn body_of(&self, request: &mut Request) -> Result<Vec<u8>, Answer> {
+        let length = request.body_length().unwrap_or(0);
+        if length > self.body_bytes {
+            return Err(Answer::error(413, "the body is too large"));
+        }
+        let mut body = Vec::with_capacity(length);
+        match request.as_reader().read_to_end(&mut body) {
+            Ok(read) if read == length => Ok(body),
+            _ => Err(Answer::error(400, "the body was cut short")),
         }
     }
 

@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use super::super::oneshot;
 use super::{Progress, tar};
 use crate::error::{Error, Kind, Result};
+use crate::sandbox::oneshot;
 
 /// Everything that goes into the image, by path without the leading slash,
 /// so that folders come before what is in them.

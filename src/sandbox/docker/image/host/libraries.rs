@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::super::super::oneshot;
 use crate::error::Result;
+use crate::sandbox::oneshot;
 
 /// Files a call: few enough for the answer to stay within its bound.
 const AT_ONCE: usize = 25;

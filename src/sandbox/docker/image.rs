@@ -16,10 +16,11 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::after;
 
-use super::docker::{docker, failure, image_id};
-use super::oneshot;
+use super::argv::docker;
+use super::client::{call, failure, image_id};
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
+use crate::sandbox::oneshot;
 
 /// The image of a sandbox whose configuration names none.
 pub const DEFAULT: &str = "beige-sandbox:latest";
@@ -39,7 +40,7 @@ pub enum Form {
 }
 
 /// The Dockerfile, so that the binary alone can build.
-const DOCKERFILE: &str = include_str!("../../sandbox/Dockerfile");
+const DOCKERFILE: &str = include_str!("../../../sandbox/Dockerfile");
 
 /// How long the base image may take to come.
 const BASE_WITHIN: Duration = Duration::from_secs(20);
@@ -87,6 +88,7 @@ pub fn build(name: &str, progress: Progress<'_>) -> Result<()> {
         oneshot::converse(build_command(name), BUILD_WITHIN, progress, talk)
             .map_err(|it| it.within(doing.clone()))?;
     if status.success() {
+        clear_away_replaced();
         return Ok(());
     }
     // What a step of the build said stands on the one stream or the other.
@@ -184,7 +186,18 @@ fn import(
     if !status.success() {
         return Err(failure(&doing, &complaint));
     }
-    fed.during(Kind::Sandbox, doing)
+    fed.during(Kind::Sandbox, doing)?;
+    clear_away_replaced();
+    Ok(())
+}
+
+/// Removes images of ours that lost their name to a newer one and that no
+/// container uses: each is as large as the new one.
+fn clear_away_replaced() {
+    let command = docker(&["image", "prune", "-f", "--filter", "label=beige.image"]);
+    if let Err(error) = call("remove replaced images", command) {
+        log::warn!("{error}");
+    }
 }
 
 /// The base image of the Dockerfile is here, or comes within its time.
