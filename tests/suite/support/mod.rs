@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 pub(crate) use http::{Reply, request};
-pub(crate) use world::{Finished, World};
+pub(crate) use world::{Finished, World, is_alive, wait_until};
 
 /// A runtime that every sandbox test is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
