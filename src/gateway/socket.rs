@@ -201,7 +201,9 @@ fn write_line(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
 fn answer(line: &[u8], stream: &UnixStream, desk: &Desk) -> Response {
     let request = match Request::parse(line) {
         Ok(request) => request,
-        Err(wrong) => return Response::failure(format!("Invalid request: {wrong}")),
+        Err(wrong) => {
+            return Response::failure(desk.toolbox.mask(&format!("Invalid request: {wrong}")));
+        }
     };
     let caller = caller(&request, desk);
     let call = PluginCall {

@@ -20,7 +20,7 @@ use serde::Deserialize;
 use super::{InnerLimits, Role, Runtime, Sandbox, Spec, oneshot};
 use crate::error::{During, Error, Kind, Result};
 use argv::{LABEL_INSTANCE, docker};
-pub use argv::{container_name, exec_command, instance, run_command, spec_hash};
+pub use argv::{container_name, exec_command, run_command, spec_hash};
 use client::{call, failure, image_id};
 use container::{Container, Step, Wanted, decide};
 use probe::View;

@@ -19,13 +19,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub struct Lock {
     file: File,
 }
 
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
+pub enum Hold {
     /// Together with other calls.
     Shared,
     /// Alone.
@@ -34,7 +34,7 @@ pub(super) enum Hold {
 
 impl Lock {
     /// Waits for the lock, at most `limit`; `Kind::Busy` after that.
-    pub(super) fn wait(path: &Path, hold: Hold, limit: Duration, cancel: &Cancel) -> Result<Self> {
+    pub fn wait(path: &Path, hold: Hold, limit: Duration, cancel: &Cancel) -> Result<Self> {
         let lock = Self::open(path)?;
         let deadline = Instant::now() + limit;
         while !lock.try_take(path, hold)? {
@@ -58,7 +58,7 @@ impl Lock {
     }
 
     /// Takes the lock only if it is free.
-    pub(super) fn try_exclusive(path: &Path) -> Result<Option<Self>> {
+    pub fn try_exclusive(path: &Path) -> Result<Option<Self>> {
         let lock = Self::open(path)?;
         Ok(lock.try_take(path, Hold::Exclusive)?.then_some(lock))
     }

@@ -10,7 +10,7 @@ mod child;
 mod client;
 pub mod docker;
 pub mod limits;
-mod lock;
+pub mod lock;
 mod oneshot;
 mod prepare;
 pub mod pump;

@@ -16,5 +16,6 @@ mod exec;
 mod layers;
 mod planted;
 mod sandbox;
+mod socket;
 mod support;
 mod tools;

@@ -330,7 +330,9 @@ fn a_gateway_that_is_killed_is_taken_over_and_nothing_is_lost() {
         for (mut child, _) in calls {
             assert_ne!(child.wait().expect("it ends").code(), Some(0));
         }
-        wait_until("the commands are gone", || processes_with(&format!("sleep\0{number}")).is_empty());
+        wait_until("the commands are gone", || {
+            processes_with(&format!("sleep\0{number}")).is_empty()
+        });
         if let Some(before) = &before {
             assert_eq!(state_of(before), "running");
         }

@@ -57,17 +57,20 @@ impl Request {
     }
 
     fn checked(self) -> Result<Self, String> {
-        let texts = [("tool", Some(&self.tool)), ("cwd", self.cwd.as_ref())];
-        if self.args.iter().any(|it| it.contains('\0')) {
-            return Err("an argument holds a NUL character".to_owned());
-        }
-        if let Some((name, _)) = texts.iter().find(|it| it.1.is_some_and(|it| it.contains('\0'))) {
+        if let Some(name) = self.field_with_nul() {
             return Err(format!("`{name}` holds a NUL character"));
         }
         if self.cwd.as_deref().is_some_and(|it| !crate::tool::stays_below(it)) {
             return Err("`cwd` leaves /workspace".to_owned());
         }
         Ok(self)
+    }
+
+    fn field_with_nul(&self) -> Option<&'static str> {
+        let named = [("tool", Some(&self.tool)), ("cwd", self.cwd.as_ref())];
+        let all = named.into_iter().chain(self.args.iter().map(|it| ("args", Some(it))));
+        let found = all.filter(|(_, text)| text.is_some_and(|it| it.contains('\0'))).next();
+        found.map(|(name, _)| name)
     }
 }
 
