@@ -13,6 +13,7 @@ mod bubblewrap;
 mod containers;
 mod docker;
 mod exec;
+mod full_disk;
 mod layers;
 mod planted;
 mod sandbox;
