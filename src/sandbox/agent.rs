@@ -109,6 +109,12 @@ impl AgentSandbox {
         self.bring_up(&Cancel::never())
     }
 
+    /// The same, unless a call is in it: `false` then.
+    pub fn wake(&self) -> Result<bool> {
+        let Some(_alone) = Lock::try_exclusive(&self.lock_file)? else { return Ok(false) };
+        self.sandbox.up().map(|()| true)
+    }
+
     /// Ends what runs in it, unless a call is in it: `false` then.
     pub fn stop(&self) -> Result<bool> {
         let Some(_alone) = Lock::try_exclusive(&self.lock_file)? else { return Ok(false) };
