@@ -8,6 +8,7 @@ mod config;
 mod exec;
 mod gateway;
 mod logger;
+mod process;
 mod prompt;
 mod sandbox;
 mod setup;

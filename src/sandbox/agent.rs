@@ -106,8 +106,7 @@ impl AgentSandbox {
 
     /// Makes sure that it is there and as wanted.
     pub fn up(&self) -> Result<()> {
-        let _alone = self.lock(Hold::Exclusive, &Cancel::never())?;
-        self.sandbox.up()
+        self.bring_up(&Cancel::never())
     }
 
     /// The same, unless a call is in it: `false` then.
@@ -128,8 +127,15 @@ impl AgentSandbox {
         self.sandbox.remove().map(|()| true)
     }
 
-    fn lock(&self, hold: Hold, cancel: &Cancel) -> Result<Lock> {
-        Lock::wait(&self.lock_file, hold, LOCK_LIMIT, cancel)
+    /// Alone in it, unless others run in it already: then it only has to be
+    /// as wanted.
+    fn bring_up(&self, cancel: &Cancel) -> Result<()> {
+        let is_up = || self.sandbox.is_up();
+        let hold = Hold::Exclusive;
+        match Lock::wait_unless(&self.lock_file, hold, LOCK_LIMIT, cancel, &is_up)? {
+            Some(_alone) => self.sandbox.up(),
+            None => Ok(()),
+        }
     }
 
     /// One talk under the shared lock. What never began is tried once more
@@ -145,10 +151,10 @@ impl AgentSandbox {
     ) -> Result<Value> {
         let mut brought_up = !self.sandbox.seems_up();
         if brought_up {
-            self.up()?;
+            self.bring_up(cancel)?;
         }
         loop {
-            let together = self.lock(Hold::Shared, cancel)?;
+            let together = Lock::wait(&self.lock_file, Hold::Shared, LOCK_LIMIT, cancel)?;
             let admit = |pid| self.sandbox.admit(pid);
             let command = self.sandbox.command(role);
             let end = child::talk(Talk {
@@ -171,7 +177,7 @@ impl AgentSandbox {
                 End::NeverBegan(_) => {
                     drop(together);
                     brought_up = true;
-                    self.up()?;
+                    self.bring_up(cancel)?;
                 }
             }
         }

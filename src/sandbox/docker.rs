@@ -75,6 +75,15 @@ impl Docker {
         Self { name, state: State::new(state_file), spec }
     }
 
+    fn wanted(&self) -> Result<Wanted> {
+        Ok(Wanted {
+            instance: self.spec.instance.clone(),
+            agent: self.spec.agent.clone(),
+            spec_hash: spec_hash(&self.spec)?,
+            image: image_id(&self.spec.image)?,
+        })
+    }
+
     /// Inspects, decides and acts until it runs as wanted. The answer says
     /// whether it was made just now.
     fn bring_up(&self, wanted: &mut Wanted) -> Result<(Container, bool)> {
@@ -218,13 +227,18 @@ impl Sandbox for Docker {
         spec_hash(&self.spec).is_ok_and(|it| self.state.names(&it))
     }
 
+    fn is_up(&self) -> Result<bool> {
+        let wanted = self.wanted()?;
+        match client::inspect(&self.name)? {
+            Some(seen) if matches!(decide(Some(&seen), &wanted), Step::Keep) => {
+                self.state.write(&seen, &wanted.spec_hash).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     fn up(&self) -> Result<()> {
-        let mut wanted = Wanted {
-            instance: self.spec.instance.clone(),
-            agent: self.spec.agent.clone(),
-            spec_hash: spec_hash(&self.spec)?,
-            image: image_id(&self.spec.image)?,
-        };
+        let mut wanted = self.wanted()?;
         let container = self.bring_up_seeing(&mut wanted)?;
         self.state.write(&container, &wanted.spec_hash)
     }

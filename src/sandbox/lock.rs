@@ -35,9 +35,25 @@ pub enum Hold {
 impl Lock {
     /// Waits for the lock, at most `limit`; `Kind::Busy` after that.
     pub fn wait(path: &Path, hold: Hold, limit: Duration, cancel: &Cancel) -> Result<Self> {
+        let lock = Self::wait_unless(path, hold, limit, cancel, &|| Ok(false))?;
+        lock.ok_or_else(|| Error::new(Kind::Internal, "a lock was given up"))
+    }
+
+    /// The same, but gives up without the lock as soon as it is `settled`
+    /// that there is nothing to do under it.
+    pub fn wait_unless(
+        path: &Path,
+        hold: Hold,
+        limit: Duration,
+        cancel: &Cancel,
+        settled: &dyn Fn() -> Result<bool>,
+    ) -> Result<Option<Self>> {
         let lock = Self::open(path)?;
         let deadline = Instant::now() + limit;
         while !lock.try_take(path, hold)? {
+            if settled()? {
+                return Ok(None);
+            }
             if Instant::now() >= deadline {
                 return Err(Error::new(
                     Kind::Busy,
@@ -54,7 +70,7 @@ impl Lock {
                 recv(after(PAUSE)) -> _ => {}
             }
         }
-        Ok(lock)
+        Ok(Some(lock))
     }
 
     /// Takes the lock only if it is free.
