@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Finished, Runtime, World};
+use crate::support::{Finished, Runtime, World, wait_until};
 
 fn with_bubblewrap(check: impl Fn(&World)) {
     if let Some(world) = World::on(Runtime::Bubblewrap) {
@@ -109,6 +109,34 @@ fn a_workspace_of_roots_is_refused_with_what_to_do() {
         let done = world.sh("true").expect(125);
         assert!(done.stderr.contains("`root` is for Docker only"), "{}", done.stderr);
     });
+}
+
+#[test]
+fn what_bounds_an_agent_goes_with_its_sandbox() {
+    with_bubblewrap(|world| {
+        world.configure(&["a", "b"], "");
+        world.sh("true").expect(0);
+        world.run(["exec", "b", "--", "true"]).expect(0);
+        let agents = bounded(world);
+        if agents.is_empty() {
+            // No cgroups here: rlimits leave nothing behind.
+            return;
+        }
+        assert_eq!(agents, ["a", "b"]);
+        world.configure(&["a"], "");
+        world.start_gateway();
+        wait_until("the other's are gone", || bounded(world) == ["a"]);
+        world.run(["sandbox", "rm", "a"]).expect(0);
+        assert_eq!(bounded(world), [""; 0]);
+        assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
+    });
+}
+
+/// Agents of this world's home that have a cgroup.
+fn bounded(world: &World) -> Vec<String> {
+    beige::sandbox::bubblewrap::agents(
+        &beige::sandbox::instance(&beige::config::Home::new(world.home())).unwrap(),
+    )
 }
 
 /// The user that tests run `beige` as beside root.
