@@ -9,6 +9,10 @@
     reason = "a test fails by panicking"
 )]
 
+mod audit;
+mod cli;
 mod exec;
+mod gateway;
 mod layers;
+mod oneshots;
 mod support;
