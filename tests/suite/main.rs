@@ -9,11 +9,15 @@
     reason = "a test fails by panicking"
 )]
 
+mod audit;
 mod bubblewrap;
+mod cli;
 mod containers;
 mod docker;
 mod exec;
+mod gateway;
 mod layers;
+mod oneshots;
 mod planted;
 mod sandbox;
 mod socket;
