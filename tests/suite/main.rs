@@ -9,12 +9,16 @@
     reason = "a test fails by panicking"
 )]
 
+mod audit;
 mod bubblewrap;
+mod cli;
 mod containers;
 mod docker;
 mod exec;
 mod full_disk;
+mod gateway;
 mod layers;
+mod oneshots;
 mod planted;
 mod sandbox;
 mod socket;
