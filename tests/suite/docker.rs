@@ -265,6 +265,22 @@ fn hidden_from_the_daemon(world: &World) -> Finished {
 }
 
 #[test]
+fn a_daemon_that_does_not_answer_is_named_with_how_to_start_it() {
+    with_docker(|world| {
+        let nowhere = format!("unix://{}/none.sock", world.root.display());
+        let mut command = world.beige(["exec", "a", "--", "true"]);
+        let done = Finished::from(command.env("DOCKER_HOST", &nowhere).output().unwrap());
+        let done = done.expect(125);
+        assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+        assert!(done.stderr.contains("systemctl start docker"), "{}", done.stderr);
+        choose_by_itself(world);
+        let mut command = world.beige(["exec", "a", "--", "echo", "on"]);
+        let done = Finished::from(command.env("DOCKER_HOST", &nowhere).output().unwrap());
+        assert_eq!(done.expect(0).text(), "on\n");
+    });
+}
+
+#[test]
 fn orphans_are_reaped() {
     with_docker(|world| {
         world.sh("for i in 1 2 3 4; do (sh -c 'sleep 0.05 & exec sleep 0.01' &) ; done").expect(0);
