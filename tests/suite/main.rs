@@ -12,6 +12,7 @@
 mod containers;
 mod exec;
 mod layers;
+mod prompt;
 mod socket;
 mod support;
 mod tools;
