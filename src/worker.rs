@@ -158,7 +158,9 @@ mod tests {
     #[test]
     fn dropping_a_worker_waits_for_its_end() {
         let (done, seen) = mpsc::channel();
-        drop(Worker::spawn("test", move || drop(done.send(1))));
+        drop(Worker::spawn("test", move || {
+            let _ = done.send(1);
+        }));
         assert_eq!(seen.try_recv(), Ok(1));
     }
 
@@ -166,7 +168,9 @@ mod tests {
     fn a_full_crew_starts_nothing_more() -> Result<()> {
         let (release, wait) = bounded::<Infallible>(0);
         let crew = Crew::new("test", 1);
-        assert!(crew.spawn(move || drop(wait.recv()))?);
+        assert!(crew.spawn(move || {
+            let _ = wait.recv();
+        })?);
         assert!(!crew.spawn(|| ())?);
         drop(release);
         Ok(())

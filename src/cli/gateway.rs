@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::client::Api;
-use super::{Command, Invocation, logger, print, setup, tell, tidy, unknown};
+use super::{Command, Invocation, logger, print, process, setup, tell, tidy, unknown};
 use crate::channel::http::Http;
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
@@ -117,6 +117,8 @@ fn number(text: &str) -> Result<usize> {
 
 /// The gateway itself, in this process.
 fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
+    process::restart_frugally();
+    process::raise_descriptor_limit();
     let home = invocation.home()?;
     if daemon {
         // Fails only for a process group leader, which a child never is.

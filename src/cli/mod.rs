@@ -8,6 +8,7 @@ mod config;
 mod exec;
 mod gateway;
 mod logger;
+mod process;
 mod prompt;
 mod sandbox;
 mod setup;
@@ -150,6 +151,13 @@ fn report(command: Option<&'static Command>, error: &Error) -> u8 {
 const HELP: &str = "help was asked for";
 
 impl Invocation {
+    /// A command called with these arguments.
+    #[cfg(test)]
+    fn of<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Self {
+        let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+        Self { parser: lexopt::Parser::from_args(arguments), config: None }
+    }
+
     /// The next argument that is the command's own: `--config FILE` and
     /// `--help` are common to all and taken here.
     #[allow(clippy::should_implement_trait, reason = "what it gives borrows the parser")]

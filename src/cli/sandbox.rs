@@ -2,33 +2,34 @@
 //! container that a call is using: it takes the agent's lock first.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::after;
-use lexopt::{Arg, ValueExt};
+use lexopt::Arg;
 use serde_json::json;
 
-use super::{Command, Invocation, print, tell, usage};
+use super::{Command, Invocation, print, tell, unknown};
 use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::docker::{self, image};
+use crate::sandbox::instance;
+use crate::sandbox::lock::{Hold, Lock};
+use crate::worker::Cancel;
 
 /// The command.
 pub(super) const COMMAND: Command = Command {
     name: "sandbox",
-    summary: "build the image; list and remove sandboxes",
+    summary: "Build the image; list and remove sandboxes",
     help: HELP,
-    flags: &["offline", "root-tar", "image", "json", "help"],
+    flags: &["offline", "root-tar", "image", "json"],
     run,
 };
 
 const HELP: &str = "\
-usage: beige sandbox build [--offline | --root-tar FILE] [--image NAME]
+Usage: beige sandbox build [--offline | --root-tar FILE] [--image NAME]
        beige sandbox list [--json]
        beige sandbox rm [AGENT]
 
@@ -52,7 +53,6 @@ enum Request {
     Build { source: Source, image: String },
     List { json: bool },
     Remove { agent: Option<String> },
-    Help,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -63,8 +63,7 @@ enum Source {
 }
 
 fn run(invocation: &mut Invocation) -> Result<u8> {
-    match parse(&mut invocation.parser)? {
-        Request::Help => print(HELP)?,
+    match parse(invocation)? {
         Request::Build { source, image } => build(&source, &image)?,
         Request::List { json } => list(json)?,
         Request::Remove { agent } => remove(agent)?,
@@ -72,34 +71,35 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     Ok(0)
 }
 
-fn parse(parser: &mut lexopt::Parser) -> Result<Request> {
-    match parser.next().map_err(usage)? {
-        Some(Arg::Value(it)) if it == "build" => parse_build(parser),
-        Some(Arg::Value(it)) if it == "list" => parse_list(parser),
-        Some(Arg::Value(it)) if it == "rm" => parse_remove(parser),
-        Some(Arg::Long("help") | Arg::Short('h')) => Ok(Request::Help),
-        Some(it) => Err(usage(it.unexpected())),
-        None => Err(Error::new(Kind::Usage, "say `build`, `list` or `rm`")),
+fn parse(invocation: &mut Invocation) -> Result<Request> {
+    let action = match invocation.next()? {
+        Some(Arg::Value(action)) => action,
+        Some(other) => return Err(unknown(&COMMAND, &other)),
+        None => return Err(Error::new(Kind::Usage, "say `build`, `list` or `rm`")),
+    };
+    match action.to_str() {
+        Some("build") => parse_build(invocation),
+        Some("list") => parse_list(invocation),
+        Some("rm") => parse_remove(invocation),
+        _ => Err(Error::new(
+            Kind::Usage,
+            format!("`{}` is none of `build`, `list`, `rm`", action.display()),
+        )),
     }
 }
 
-fn parse_build(parser: &mut lexopt::Parser) -> Result<Request> {
+fn parse_build(invocation: &mut Invocation) -> Result<Request> {
     let (mut source, mut image) = (Source::Dockerfile, image::DEFAULT.to_owned());
-    while let Some(it) = parser.next().map_err(usage)? {
-        match it {
+    while let Some(argument) = invocation.next()? {
+        match argument {
             Arg::Long("offline" | "root-tar") if source != Source::Dockerfile => {
                 let text = "take one of `--offline` and `--root-tar`, once";
                 return Err(Error::new(Kind::Usage, text));
             }
             Arg::Long("offline") => source = Source::Host,
-            Arg::Long("root-tar") => {
-                source = Source::RootTar(parser.value().map_err(usage)?.into())
-            }
-            Arg::Long("image") => {
-                image = parser.value().and_then(|it| it.string()).map_err(usage)?;
-            }
-            Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help),
-            it => return Err(usage(it.unexpected())),
+            Arg::Long("root-tar") => source = Source::RootTar(invocation.value()?.into()),
+            Arg::Long("image") => image = invocation.text()?,
+            other => return Err(unknown(&COMMAND, &other)),
         }
     }
     if image.is_empty() || image.starts_with('-') {
@@ -108,25 +108,25 @@ fn parse_build(parser: &mut lexopt::Parser) -> Result<Request> {
     Ok(Request::Build { source, image })
 }
 
-fn parse_list(parser: &mut lexopt::Parser) -> Result<Request> {
+fn parse_list(invocation: &mut Invocation) -> Result<Request> {
     let mut json = false;
-    while let Some(it) = parser.next().map_err(usage)? {
-        match it {
+    while let Some(argument) = invocation.next()? {
+        match argument {
             Arg::Long("json") => json = true,
-            Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help),
-            it => return Err(usage(it.unexpected())),
+            other => return Err(unknown(&COMMAND, &other)),
         }
     }
     Ok(Request::List { json })
 }
 
-fn parse_remove(parser: &mut lexopt::Parser) -> Result<Request> {
+fn parse_remove(invocation: &mut Invocation) -> Result<Request> {
     let mut agent = None;
-    while let Some(it) = parser.next().map_err(usage)? {
-        match it {
-            Arg::Value(name) if agent.is_none() => agent = Some(name.string().map_err(usage)?),
-            Arg::Long("help") | Arg::Short('h') => return Ok(Request::Help),
-            it => return Err(usage(it.unexpected())),
+    while let Some(argument) = invocation.next()? {
+        match argument {
+            Arg::Value(name) if agent.is_none() => {
+                agent = Some(name.to_string_lossy().into_owned());
+            }
+            other => return Err(unknown(&COMMAND, &other)),
         }
     }
     Ok(Request::Remove { agent })
@@ -154,8 +154,16 @@ fn with_a_way_out(source: &Source) -> impl Fn(Error) -> Error {
 }
 
 fn list(json: bool) -> Result<()> {
-    docker::available()?;
-    let listed = docker::list(&docker::instance(Home::from_env()?.root()))?;
+    let home = Home::from_env()?;
+    // A home that only ever used bubblewrap has no need of Docker.
+    let listed = match docker::available() {
+        Ok(()) if home.root().exists() => docker::list(&instance(&home)?)?,
+        Ok(()) => Vec::new(),
+        Err(error) => {
+            tell(&format!("containers are not listed: {error}"));
+            Vec::new()
+        }
+    };
     if json {
         let rows = listed.iter().map(|it| {
             json!({ "agent": it.agent, "runtime": "docker", "container": it.name, "id": it.id,
@@ -171,7 +179,10 @@ fn list(json: bool) -> Result<()> {
 
 fn remove(agent: Option<String>) -> Result<()> {
     let home = Home::from_env()?;
-    let instance = docker::instance(home.root());
+    if !home.root().exists() {
+        return Ok(());
+    }
+    let instance = instance(&home)?;
     // A home that only ever used bubblewrap has no need of Docker.
     let containers = docker::available().and_then(|()| docker::list(&instance));
     let containers = containers.unwrap_or_else(|error| {
@@ -194,7 +205,9 @@ fn remove(agent: Option<String>) -> Result<()> {
 }
 
 fn remove_one(home: &Home, instance: &str, agent: &str) -> Result<()> {
-    let _lock = lock(home, agent)?;
+    create_private(&home.data().join("sandboxes"))?;
+    let never = Cancel::never();
+    let _alone = Lock::wait(&home.sandbox_lock(agent), Hold::Exclusive, LOCK_WITHIN, &never)?;
     let state = home.sandbox_state(agent);
     match fs::remove_file(&state) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -219,35 +232,12 @@ fn known_agents(home: &Home) -> Result<Vec<String>> {
     Ok(names.filter_map(|it| Some(it.strip_suffix(".json")?.to_owned())).collect())
 }
 
-/// The agent's lock, exclusively: no call is running in its sandbox.
-fn lock(home: &Home, agent: &str) -> Result<File> {
-    let path = home.sandbox_lock(agent);
-    let doing = format!("lock the sandbox of {agent}");
-    create_private(&home.data().join("sandboxes"))?;
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(path);
-    let file = file.during(Kind::Internal, doing.clone())?;
-    let deadline = Instant::now() + LOCK_WITHIN;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(error).during(Kind::Internal, doing),
-            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
-                let text = format!("{doing}: a call is running in it; try again when it has ended");
-                return Err(Error::new(Kind::Busy, text));
-            }
-            // No event tells of a lock that another process lets go.
-            Err(TryLockError::WouldBlock) => drop(after(Duration::from_millis(20)).recv()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parsed(line: &str) -> Result<Request> {
-        parse(&mut lexopt::Parser::from_args(line.split_whitespace()))
+        parse(&mut Invocation::of(line.split_whitespace()))
     }
 
     #[track_caller]
@@ -286,11 +276,5 @@ mod tests {
         refused("build --image -x");
         refused("list extra");
         refused("rm ada bob");
-    }
-
-    #[test]
-    fn help_is_never_in_the_way() {
-        check("--help", Request::Help);
-        check("build --offline -h", Request::Help);
     }
 }

@@ -13,7 +13,7 @@ use crate::error::{During, Kind, Result};
 const FIRST_CONFIG: &str = include_str!("../../sandbox/first-config.json5");
 
 /// The replay cassette that it refers to.
-const FIRST_CASSETTE: &str = include_str!("../../examples/demo.jsonl");
+const FIRST_CASSETTE: &str = include_str!("../../sandbox/first-demo.jsonl");
 
 /// `beige setup`.
 pub(super) const COMMAND: Command = Command {

@@ -125,6 +125,8 @@ impl Hub {
         let key = session.clone();
         let events = prompt.events.clone();
         let turn = Worker::spawn(name.replace('\0', ""), move || {
+            // Told last of all, also when the turn panics: the line goes on.
+            let _done = TellDone { back, session: key };
             let mut subscriber = Some(&prompt.events);
             run_turn(
                 &engine,
@@ -132,13 +134,13 @@ impl Hub {
                 &mut |event| tell(&mut subscriber, event),
                 &prompt.cancel,
             );
-            drop(prompt);
-            // The hub outlives its turns.
-            let _ = back.send(Event::TurnDone { session: key });
         });
         match turn {
             Ok(turn) => drop(self.sessions.insert(session, Line { turn, waiting })),
-            Err(error) => refuse(&events, &error),
+            Err(error) => {
+                refuse(&events, &error);
+                waiting.iter().for_each(|it| refuse(&it.events, &error));
+            }
         }
     }
 
@@ -169,6 +171,19 @@ impl Hub {
             Ok(drain) => self.ending = Some((ended, drain)),
             Err(error) => log::error!("{error}"),
         }
+    }
+}
+
+/// Says that a session is free again, when dropped.
+struct TellDone {
+    back: Sender<Event>,
+    session: String,
+}
+
+impl Drop for TellDone {
+    fn drop(&mut self) {
+        // The hub outlives its turns.
+        let _ = self.back.send(Event::TurnDone { session: std::mem::take(&mut self.session) });
     }
 }
 

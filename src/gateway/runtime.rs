@@ -78,13 +78,16 @@ fn docker_serves(image: &str) -> Result<()> {
     Err(Error::new(Kind::Sandbox, what))
 }
 
-/// Removes the containers of this home whose agent is gone.
-pub(super) fn reap(config: &Config) -> Result<()> {
+/// Removes the containers of this home whose agent is gone; answers which
+/// agents have one.
+pub(super) fn reap(config: &Config) -> Result<Vec<String>> {
     if docker::available().is_err() {
-        return Ok(());
+        return Ok(Vec::new());
     }
     let with_containers =
         config.agents.values().filter(|it| it.sandbox.runtime != RuntimeChoice::Bubblewrap);
     let known: Vec<String> = with_containers.map(|it| it.name.clone()).collect();
-    docker::reap(&instance(&config.home)?, &known).map(drop)
+    let instance = instance(&config.home)?;
+    docker::reap(&instance, &known)?;
+    Ok(docker::list(&instance)?.into_iter().map(|it| it.agent).collect())
 }

@@ -152,16 +152,19 @@ fn listen_for_agents(engine: &Engine) -> Result<Vec<AgentSocket>> {
 fn wake_sandboxes(engine: &Arc<Engine>) -> Result<Worker> {
     let engine = Arc::clone(engine);
     Worker::spawn("sandbox-wake", move || {
-        if let Err(error) = runtime::reap(&engine.config) {
-            log::warn!("look for sandboxes without an agent: {error}");
-        }
-        for (name, equipment) in engine.toolbox.equipment() {
+        let known = runtime::reap(&engine.config).unwrap_or_else(|error| {
+            log::warn!("look for the sandboxes there are: {error}");
+            Vec::new()
+        });
+        let all = engine.toolbox.equipment();
+        for (name, equipment) in all.iter().filter(|(name, _)| known.contains(name)) {
             if engine.running.is_draining() {
                 return;
             }
-            let known = engine.config.home.sandbox_state(name).exists();
-            if known && let Err(error) = equipment.sandbox.up() {
-                log::warn!("start the sandbox of `{name}`: {error}");
+            match equipment.sandbox.wake() {
+                Ok(true) => {}
+                Ok(false) => log::info!("the sandbox of `{name}` is in use and is left alone"),
+                Err(error) => log::warn!("start the sandbox of `{name}`: {error}"),
             }
         }
     })

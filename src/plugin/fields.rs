@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::config::nearest;
+
 /// What was found while reading: errors refuse the plugin, warnings do not.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
@@ -122,50 +124,4 @@ pub(super) fn kind_of(value: &Value) -> &'static str {
 /// "; did you mean `…`?" if one of the known words is near.
 pub(super) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
     nearest(word, known).map_or_else(String::new, |it| format!("; did you mean `{it}`?"))
-}
-
-/// The known word that takes the fewest edits, if at most a third of the
-/// word's letters (and at least one) have to change.
-fn nearest<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    let most = (word.chars().count() / 3).max(1);
-    known
-        .map(|it| (edits(word, it), it))
-        .filter(|(edits, _)| *edits <= most)
-        .min()
-        .map(|(_, it)| it)
-}
-
-/// Levenshtein distance, a swap of neighbours counted as two.
-fn edits(left: &str, right: &str) -> usize {
-    let right: Vec<char> = right.chars().collect();
-    let mut row: Vec<usize> = (0..=right.len()).collect();
-    for (line, from) in left.chars().enumerate() {
-        let mut corner = std::mem::replace(&mut row[0], line + 1);
-        for (column, to) in right.iter().enumerate() {
-            let kept = corner + usize::from(from != *to);
-            corner = row[column + 1];
-            row[column + 1] = kept.min(row[column] + 1).min(corner + 1);
-        }
-    }
-    row[right.len()]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(word: &str, want: Option<&str>) {
-        assert_eq!(nearest(word, ["commands", "description", "git"].into_iter()), want);
-    }
-
-    #[test]
-    fn the_nearest_word_is_proposed_and_a_far_one_is_not() {
-        check("comands", Some("commands"));
-        check("desciption", Some("description"));
-        check("gt", Some("git"));
-        check("gti", None);
-        check("", None);
-        check("tokens", None);
-    }
 }

@@ -106,8 +106,13 @@ impl AgentSandbox {
 
     /// Makes sure that it is there and as wanted.
     pub fn up(&self) -> Result<()> {
-        let _alone = self.lock(Hold::Exclusive, &Cancel::never())?;
-        self.sandbox.up()
+        self.bring_up(&Cancel::never())
+    }
+
+    /// The same, unless a call is in it: `false` then.
+    pub fn wake(&self) -> Result<bool> {
+        let Some(_alone) = Lock::try_exclusive(&self.lock_file)? else { return Ok(false) };
+        self.sandbox.up().map(|()| true)
     }
 
     /// Ends what runs in it, unless a call is in it: `false` then.
@@ -122,8 +127,15 @@ impl AgentSandbox {
         self.sandbox.remove().map(|()| true)
     }
 
-    fn lock(&self, hold: Hold, cancel: &Cancel) -> Result<Lock> {
-        Lock::wait(&self.lock_file, hold, LOCK_LIMIT, cancel)
+    /// Alone in it, unless others run in it already: then it only has to be
+    /// as wanted.
+    fn bring_up(&self, cancel: &Cancel) -> Result<()> {
+        let is_up = || self.sandbox.is_up();
+        let hold = Hold::Exclusive;
+        match Lock::wait_unless(&self.lock_file, hold, LOCK_LIMIT, cancel, &is_up)? {
+            Some(_alone) => self.sandbox.up(),
+            None => Ok(()),
+        }
     }
 
     /// One talk under the shared lock. What never began is tried once more
@@ -139,10 +151,10 @@ impl AgentSandbox {
     ) -> Result<Value> {
         let mut brought_up = !self.sandbox.seems_up();
         if brought_up {
-            self.up()?;
+            self.bring_up(cancel)?;
         }
         loop {
-            let together = self.lock(Hold::Shared, cancel)?;
+            let together = Lock::wait(&self.lock_file, Hold::Shared, LOCK_LIMIT, cancel)?;
             let admit = |pid| self.sandbox.admit(pid);
             let command = self.sandbox.command(role);
             let end = child::talk(Talk {
@@ -154,17 +166,18 @@ impl AgentSandbox {
                 timeout,
                 cancel,
             })?;
-            drop(together);
             match end {
                 End::Report(report) => return checked(report),
+                End::Silent => return self.cut_off(cancel),
                 End::Lost(complaint) => return Err(self.lost(&complaint)),
                 End::NeverBegan(_) if cancel.is_cancelled() => {
                     return Err(Error::new(Kind::Cancelled, "called off before it began"));
                 }
                 End::NeverBegan(complaint) if brought_up => return Err(self.closed(&complaint)),
                 End::NeverBegan(_) => {
+                    drop(together);
                     brought_up = true;
-                    self.up()?;
+                    self.bring_up(cancel)?;
                 }
             }
         }
@@ -208,7 +221,7 @@ impl AgentSandbox {
         let text = |name| report.get(name).and_then(Value::as_str);
         let number = |name| report.get(name).and_then(Value::as_u64).unwrap_or(0);
         let mut notes = Vec::new();
-        notes.extend(text("startError").map(str::to_owned));
+        notes.extend(["startError", "note"].into_iter().filter_map(text).map(str::to_owned));
         notes.extend(text("saveError").map(|it| format!("the whole output was not saved: {it}")));
         if number("notKilled") > 0 {
             notes.push(format!("{} processes could not be killed", number("notKilled")));
@@ -223,14 +236,32 @@ impl AgentSandbox {
         (!notes.is_empty()).then(|| notes.join("; "))
     }
 
-    /// It had begun, and the sandbox ended under it.
+    /// The time was up, or the call was called off, and the supervisor did not
+    /// answer: the command may have stopped it. Only the end of everything in
+    /// there is sure to end what it started.
+    fn cut_off(&self, cancel: &Cancel) -> Result<Value> {
+        if self.sandbox.keeps_background() {
+            let doing = "end the sandbox, whose supervisor no longer answers";
+            self.sandbox.stop().map_err(|it| it.within(doing))?;
+        }
+        let cancelled = cancel.is_cancelled();
+        let code = if cancelled { 137 } else { 124 };
+        Ok(json!({
+            "exitCode": code, "timedOut": !cancelled, "cancelled": cancelled,
+            "note": "its supervisor no longer answered, so the whole sandbox was ended",
+        }))
+    }
+
+    /// It had begun, and its supervisor or the sandbox ended under it.
     fn lost(&self, complaint: &str) -> Error {
-        let why = self.sandbox.fate().unwrap_or_else(|| complaint.to_owned());
-        let why = if why.is_empty() { "for a reason not known".to_owned() } else { why };
-        Error::new(
-            Kind::Sandbox,
-            format!("the sandbox ended under the command ({why}); it is not repeated"),
-        )
+        let why = match self.sandbox.fate() {
+            Some(fate) => format!("the sandbox ended under the command ({fate})"),
+            None if complaint.is_empty() => "the command's supervisor was killed in the sandbox, \
+                                             and all that it ran with it"
+                .to_owned(),
+            None => format!("the way into the sandbox broke under the command ({complaint})"),
+        };
+        Error::new(Kind::Sandbox, format!("{why}; it is not repeated"))
     }
 
     /// It could not be entered, also after it was brought up.

@@ -54,6 +54,9 @@ pub(super) enum End {
     NeverBegan(String),
     /// It had begun, and no report came.
     Lost(String),
+    /// It had begun, and tool-client let its time for a report pass: what it
+    /// started may run on.
+    Silent,
 }
 
 /// Starts the command and stays with it to its end, on this thread: bwrap's
@@ -85,19 +88,20 @@ pub(super) fn talk(talk: Talk<'_>) -> Result<End> {
         cancel,
         began: &began,
     };
-    let report = thread::scope(|scope| {
+    let (fed, report) = thread::scope(|scope| {
         let feeding = worker::scoped(scope, "child-in", move || feeder.run(stdin))?;
         let report = listen(stdout, output, notes);
         // Whatever still runs now is only on its way out; killing it also
         // frees a feeder that is blocked in a write.
         child.end();
         match feeding.join() {
-            Ok(fed) => fed.map(|()| report),
+            Ok(fed) => fed.map(|fed| (fed, report)),
             Err(_) => Err(Error::new(Kind::Internal, "the thread `child-in` panicked")),
         }
     })?;
     Ok(match report {
         Some(report) => End::Report(report),
+        None if fed == Fed::Silent => End::Silent,
         None if began.load(Ordering::Acquire) => End::Lost(read_complaint(&mut complaint)),
         None => End::NeverBegan(read_complaint(&mut complaint)),
     })
@@ -145,11 +149,20 @@ struct Feeder<'a> {
     began: &'a AtomicBool,
 }
 
+/// What the feeder saw of the other side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fed {
+    /// It ended by itself, or never began.
+    Over,
+    /// It had to be cut off.
+    Silent,
+}
+
 impl Feeder<'_> {
-    fn run(self, mut to: ChildStdin) -> Result<()> {
+    fn run(self, mut to: ChildStdin) -> Result<Fed> {
         if !self.is_ready() {
             self.kill();
-            return Ok(());
+            return Ok(Fed::Over);
         }
         if let Err(error) = (self.admit)(self.child) {
             self.kill();
@@ -160,8 +173,9 @@ impl Feeder<'_> {
         // sees that too and says what is known.
         if frame::write_request(&mut to, self.request).is_ok() && self.pump(&mut to) {
             self.kill();
+            return Ok(Fed::Silent);
         }
-        Ok(())
+        Ok(Fed::Over)
     }
 
     fn is_ready(&self) -> bool {

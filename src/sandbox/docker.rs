@@ -20,7 +20,7 @@ use serde::Deserialize;
 use super::{InnerLimits, Role, Runtime, Sandbox, Spec, oneshot};
 use crate::error::{During, Error, Kind, Result};
 use argv::{LABEL_INSTANCE, docker};
-pub use argv::{container_name, exec_command, instance, run_command, spec_hash};
+pub use argv::{container_name, exec_command, run_command, spec_hash};
 use client::{call, failure, image_id};
 use container::{Container, Step, Wanted, decide};
 use probe::View;
@@ -58,6 +58,9 @@ const STEPS: usize = 8;
 /// How long the daemon may take to say that it is there.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a container that is ending may take to be told as ended.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+
 /// How a container is listed; each line is a [`Listed`].
 const LIST_FORMAT: &str = concat!(
     r#"{"agent":{{json (.Label "beige.agent")}},"name":{{json .Names}},"id":{{json .ID}},"#,
@@ -70,6 +73,15 @@ impl Docker {
     pub fn new(spec: Spec, state_file: PathBuf) -> Self {
         let name = container_name(&spec.instance, &spec.agent);
         Self { name, state: State::new(state_file), spec }
+    }
+
+    fn wanted(&self) -> Result<Wanted> {
+        Ok(Wanted {
+            instance: self.spec.instance.clone(),
+            agent: self.spec.agent.clone(),
+            spec_hash: spec_hash(&self.spec)?,
+            image: image_id(&self.spec.image)?,
+        })
     }
 
     /// Inspects, decides and acts until it runs as wanted. The answer says
@@ -215,13 +227,18 @@ impl Sandbox for Docker {
         spec_hash(&self.spec).is_ok_and(|it| self.state.names(&it))
     }
 
+    fn is_up(&self) -> Result<bool> {
+        let wanted = self.wanted()?;
+        match client::inspect(&self.name)? {
+            Some(seen) if matches!(decide(Some(&seen), &wanted), Step::Keep) => {
+                self.state.write(&seen, &wanted.spec_hash).map(|()| true)
+            }
+            _ => Ok(false),
+        }
+    }
+
     fn up(&self) -> Result<()> {
-        let mut wanted = Wanted {
-            instance: self.spec.instance.clone(),
-            agent: self.spec.agent.clone(),
-            spec_hash: spec_hash(&self.spec)?,
-            image: image_id(&self.spec.image)?,
-        };
+        let mut wanted = self.wanted()?;
         let container = self.bring_up_seeing(&mut wanted)?;
         self.state.write(&container, &wanted.spec_hash)
     }
@@ -242,7 +259,10 @@ impl Sandbox for Docker {
         true
     }
 
+    /// A call sees the end of its container before the daemon says so; one that
+    /// still runs after a while has only lost the call.
     fn fate(&self) -> Option<String> {
+        let _ = oneshot::run(docker(&["wait", &self.name]), ENDS_WITHIN);
         match client::inspect(&self.name) {
             Ok(Some(seen)) => container::fate(&seen.state),
             Ok(None) => Some("the sandbox's container was removed".into()),

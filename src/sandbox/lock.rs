@@ -19,13 +19,13 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// A held lock; dropping it lets go.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub struct Lock {
     file: File,
 }
 
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
+pub enum Hold {
     /// Together with other calls.
     Shared,
     /// Alone.
@@ -34,10 +34,26 @@ pub(super) enum Hold {
 
 impl Lock {
     /// Waits for the lock, at most `limit`; `Kind::Busy` after that.
-    pub(super) fn wait(path: &Path, hold: Hold, limit: Duration, cancel: &Cancel) -> Result<Self> {
+    pub fn wait(path: &Path, hold: Hold, limit: Duration, cancel: &Cancel) -> Result<Self> {
+        let lock = Self::wait_unless(path, hold, limit, cancel, &|| Ok(false))?;
+        lock.ok_or_else(|| Error::new(Kind::Internal, "a lock was given up"))
+    }
+
+    /// The same, but gives up without the lock as soon as it is `settled`
+    /// that there is nothing to do under it.
+    pub fn wait_unless(
+        path: &Path,
+        hold: Hold,
+        limit: Duration,
+        cancel: &Cancel,
+        settled: &dyn Fn() -> Result<bool>,
+    ) -> Result<Option<Self>> {
         let lock = Self::open(path)?;
         let deadline = Instant::now() + limit;
         while !lock.try_take(path, hold)? {
+            if settled()? {
+                return Ok(None);
+            }
             if Instant::now() >= deadline {
                 return Err(Error::new(
                     Kind::Busy,
@@ -54,11 +70,11 @@ impl Lock {
                 recv(after(PAUSE)) -> _ => {}
             }
         }
-        Ok(lock)
+        Ok(Some(lock))
     }
 
     /// Takes the lock only if it is free.
-    pub(super) fn try_exclusive(path: &Path) -> Result<Option<Self>> {
+    pub fn try_exclusive(path: &Path) -> Result<Option<Self>> {
         let lock = Self::open(path)?;
         Ok(lock.try_take(path, Hold::Exclusive)?.then_some(lock))
     }

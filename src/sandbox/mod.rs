@@ -10,7 +10,7 @@ mod child;
 mod client;
 pub mod docker;
 pub mod limits;
-mod lock;
+pub mod lock;
 mod oneshot;
 mod prepare;
 pub mod pump;
@@ -113,6 +113,8 @@ impl Role {
 /// One runtime's way to make, enter and end the sandbox of one agent.
 /// The caller holds the agent's lock: shared around [`Sandbox::command`],
 /// exclusively around [`Sandbox::up`], [`Sandbox::stop`], [`Sandbox::remove`].
+/// The exception is a call whose supervisor is silent: it stops what it holds
+/// a share of.
 pub trait Sandbox: Send + Sync {
     /// Which runtime it is.
     fn runtime(&self) -> Runtime;
@@ -120,6 +122,10 @@ pub trait Sandbox: Send + Sync {
     /// Whether a call may be tried without [`Sandbox::up`] first: cheap, and
     /// allowed to be wrong (a call that never began is retried after `up`).
     fn seems_up(&self) -> bool;
+
+    /// Looks whether it is up as wanted, and changes nothing in it: calls may
+    /// run in it meanwhile.
+    fn is_up(&self) -> Result<bool>;
 
     /// Makes it, starts it or takes it over, as wanted by the spec.
     fn up(&self) -> Result<()>;

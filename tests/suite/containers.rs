@@ -11,10 +11,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
-use beige::config::Network;
+use beige::config::{Home, Network};
 use beige::sandbox::TOOL_CLIENT;
 use beige::sandbox::docker::{self, Docker, image};
-use beige::sandbox::{Sandbox, Spec};
+use beige::sandbox::{Sandbox, Spec, instance};
 
 /// An agent's home, gone with its container when dropped.
 struct Place {
@@ -72,7 +72,7 @@ impl Drop for Place {
 
 fn spec(root: &std::path::Path) -> Spec {
     Spec {
-        instance: docker::instance(root),
+        instance: instance(&Home::new(root)).unwrap(),
         agent: "ada".into(),
         home: root.into(),
         workspace: root.join("workspace"),

@@ -268,3 +268,56 @@ fn a_tool_of_a_plugin_is_two_calls_and_four_lines() {
         world.verify_audit();
     });
 }
+
+#[test]
+fn a_call_that_finds_others_in_the_sandbox_joins_them() {
+    with_and_without_gateway(|world| {
+        let (mut child, _stdout) = started(world, "echo ready; cat");
+        // As for one that looked just before the first call had made it.
+        let _ = std::fs::remove_file(world.home().join("data/sandboxes/a.json"));
+        world.exec(&["true"]).expect(0);
+        drop(child.stdin.take());
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    });
+}
+
+#[test]
+fn a_hundred_megabytes_pass_in_both_directions_with_flat_memory() {
+    with_and_without_gateway(|world| {
+        const SIZE: usize = 100_000_000;
+        let mut child = world
+            .beige(["exec", "a", "--", "cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("beige runs");
+        let mut stdin = child.stdin.take().expect("a pipe");
+        let mut stdout = child.stdout.take().expect("a pipe");
+        let id = child.id();
+        let piece: Vec<u8> = (0..=250).collect();
+        let (seen, peak) = std::thread::scope(|scope| {
+            let piece = &piece;
+            scope.spawn(move || {
+                for _ in 0..SIZE / piece.len() {
+                    stdin.write_all(piece).expect("taken");
+                }
+                drop(stdin);
+            });
+            let (mut buffer, mut seen, mut peak) = (vec![0; 65_536], 0_usize, 0);
+            loop {
+                let count = stdout.read(&mut buffer).expect("read");
+                if count == 0 {
+                    return (seen, peak);
+                }
+                let want = |at: usize| piece[(seen + at) % piece.len()];
+                let wrong = buffer[..count].iter().enumerate().find(|(at, it)| **it != want(*at));
+                assert_eq!(wrong, None, "after {seen} bytes");
+                seen += count;
+                peak = peak.max(crate::support::peak_memory(id));
+            }
+        });
+        assert_eq!(seen, SIZE / piece.len() * piece.len());
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+        assert!(peak < 64_000, "beige exec grew to {peak} kB");
+    });
+}

@@ -9,10 +9,19 @@
     reason = "a test fails by panicking"
 )]
 
+mod audit;
+mod bubblewrap;
+mod cli;
+mod config;
 mod containers;
+mod docker;
 mod exec;
+mod gateway;
 mod layers;
+mod oneshots;
+mod planted;
 mod prompt;
+mod sandbox;
 mod socket;
 mod support;
 mod tools;

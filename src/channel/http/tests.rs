@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -58,6 +59,7 @@ impl Drop for Folder {
 struct Small {
     told: Sender<String>,
     draining: bool,
+    turns: Arc<Mutex<Vec<Worker>>>,
 }
 
 impl Small {
@@ -178,14 +180,14 @@ impl Engine for Small {
             "break" => {}
             "denied" => return Err(Error::new(Kind::Denied, "this model is not the agent's")),
             "wait" => {
-                let engine = self.clone();
+                let told = self.told.clone();
                 let waiting = Worker::spawn("turn", move || {
                     let _ = cancel.gone().recv();
-                    engine.tell("the turn was called off");
+                    let _ = told.send("the turn was called off".into());
                     drop(events_in);
                 });
-                // It ends by its cancel; nobody needs to wait for it here.
-                std::mem::forget(waiting);
+                let waiting = waiting?;
+                assert!(self.turns.lock().map(|mut it| it.push(waiting)).is_ok());
             }
             _ => send(TurnEvent::Done { response: "yes".into(), note: None }),
         }
@@ -210,7 +212,7 @@ impl Engine for Small {
 }
 
 fn failure() -> TurnEvent {
-    TurnEvent::Error { category: "overloaded".into(), message: "all failed".into(), partial: None }
+    TurnEvent::Error { category: "overloaded", message: "all failed".into(), partial: None }
 }
 
 /// A running API and what its engine tells.
@@ -238,7 +240,7 @@ impl Api {
             token: Some(Secret::new("t0ken")),
         };
         let limits = Limits { drain: Duration::ZERO, ..Limits::default() };
-        let engine = Small { told: tell, draining };
+        let engine = Small { told: tell, draining, turns: Arc::default() };
         let home = Home::new(folder.path());
         let http = Http::serve(engine, &home, tcp, unix, guard, limits).expect("start");
         Self { http: Some(http), told, folder, address }
@@ -486,10 +488,10 @@ fn frames_run_both_ways_with_a_window() {
 fn signals_and_cancel_reach_the_command() {
     let api = Api::new();
     let mut from = api.upgrade(&json!({ "argv": ["cat"] }));
-    assert!(frame::write(&mut &*from.get_ref(), frame::SIGNAL, &[15]).is_ok());
+    assert!(frame::write(&mut from.get_ref(), frame::SIGNAL, &[15]).is_ok());
     assert_eq!(exit_of(&mut from)["exitCode"], 143);
     let mut from = api.upgrade(&json!({ "argv": ["wait"] }));
-    assert!(frame::write(&mut &*from.get_ref(), frame::CANCEL, b"").is_ok());
+    assert!(frame::write(&mut from.get_ref(), frame::CANCEL, b"").is_ok());
     assert_eq!(exit_of(&mut from)["exitCode"], 137);
     api.tells("wait was called off");
 }
@@ -517,7 +519,7 @@ fn frames_that_break_the_rules_end_the_talk_with_a_reason() {
         (200, b""),
     ] {
         let mut from = api.upgrade(&json!({ "argv": ["wait"] }));
-        assert!(frame::write(&mut &*from.get_ref(), kind, payload).is_ok());
+        assert!(frame::write(&mut from.get_ref(), kind, payload).is_ok());
         assert!(exit_of(&mut from)["error"].is_string(), "{kind}");
         api.tells("wait was called off");
     }
@@ -554,7 +556,7 @@ fn the_end_of_the_api_calls_off_what_is_left() {
     let mut tool = api.send(EXEC, r#"{"tool":"wait","params":{}}"#);
     api.tells("assistant wait {} None");
     let mut command = api.upgrade(&json!({ "argv": ["cat"] }));
-    assert!(frame::write(&mut &*command.get_ref(), frame::STDIN, b"x").is_ok());
+    assert!(frame::write(&mut command.get_ref(), frame::STDIN, b"x").is_ok());
     assert_eq!(next(&mut command), (frame::STDOUT, b"x".to_vec()));
     assert_eq!(next(&mut command).0, frame::WINDOW);
     api.http.take();

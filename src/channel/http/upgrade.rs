@@ -18,7 +18,7 @@ use super::answer::Answer;
 use super::door::{Head, Stream, Upgraded};
 use super::engine::Engine;
 use super::routes::{CommandRequest, Route, refusal, report, require, route};
-use crate::error::{During, Kind, Result};
+use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::{Feed, Output};
 use crate::worker::{Cancel, Canceller, scoped};
 
@@ -51,12 +51,11 @@ pub(super) fn serve(
     if talk.accept().is_err() {
         return Ok(());
     }
-    let ended = match talk.request(&mut from) {
+    let last = match talk.request(&mut from) {
         Ok(Some(request)) => talk.run(engine, &agent, request, &mut from),
         Ok(None) => return Ok(()),
-        Err(wrong) => Err(wrong),
+        Err(wrong) => json!({ "error": wrong, "status": 400 }),
     };
-    let last = ended.unwrap_or_else(|wrong| json!({ "error": wrong }));
     // Whoever is gone does not need to know.
     let _ = frame::write(&mut &*upgraded.client, frame::EXIT, last.to_string().as_bytes());
     Ok(())
@@ -107,33 +106,21 @@ impl Talk<'_> {
         agent: &str,
         request: CommandRequest,
         from: &mut (impl BufRead + Send),
-    ) -> std::result::Result<Value, String> {
+    ) -> Value {
         let (canceller, cancel) = Cancel::pair();
-        let (stdin_in, stdin) = unbounded();
-        let (signals_in, signals) = bounded(SIGNALS);
-        self.granted.store(u64::from(frame::WINDOW_START), Ordering::SeqCst);
-        let mut feeding = Feeding {
-            stdin: Some(stdin_in),
-            signals: signals_in,
-            granted: Arc::clone(&self.granted),
-            sent: 0,
-            canceller,
-        };
-        let started = self.client.set_read_timeout(None);
-        started.map_err(|it| format!("prepare the connection: {it}"))?;
+        let (mut feeding, feed) = Feeding::new(&self.granted, canceller);
+        let CommandRequest { call, session_key } = request;
         let ended = thread::scope(|scope| -> Result<_> {
+            self.client.set_read_timeout(None).during(Kind::Internal, "prepare the connection")?;
             let reading = scoped(scope, "door-frames", move || {
                 let read = feeding.read_all(from);
                 // Kept until the command is over: a hang-up must never look
                 // like the end of its standard input.
                 (read, feeding)
             })?;
-            let CommandRequest { call, session_key } = request;
-            let feed = Feed { stdin, signals };
-            let key = session_key.as_deref();
             let mut output = Frames { client: self.client, granted: &self.granted };
+            let key = session_key.as_deref();
             let exit = engine.run_command(agent, call, key, &feed, &mut output, &cancel);
-            drop(feed);
             // Wakes the reader, which has nothing left to do.
             self.client.end(Shutdown::Read);
             if let Ok((read, _feeding)) = reading.join() {
@@ -141,14 +128,14 @@ impl Talk<'_> {
             }
             exit
         });
-        match ended {
-            Ok(exit) => Ok(report(&exit)),
-            Err(error) => Ok(json!({
-                "error": engine.mask(&error.to_string()),
-                "status": refusal(engine, &error).status,
-            })),
-        }
+        ended.map_or_else(|error| failure(engine, &error), |exit| report(&exit))
     }
+}
+
+/// What the last frame says when there is no exit.
+fn failure(engine: &impl Engine, error: &Error) -> Value {
+    let status = refusal(engine, error).status;
+    json!({ "error": engine.mask(&error.to_string()), "status": status })
 }
 
 /// What comes from the client.
@@ -161,6 +148,17 @@ struct Feeding {
 }
 
 impl Feeding {
+    /// With the other end for the command.
+    fn new(granted: &Arc<AtomicU64>, canceller: Canceller) -> (Self, Feed) {
+        // Bounded by the window.
+        let (stdin_in, stdin) = unbounded();
+        let (signals, signals_out) = bounded(SIGNALS);
+        granted.store(u64::from(frame::WINDOW_START), Ordering::SeqCst);
+        let granted = Arc::clone(granted);
+        let feeding = Self { stdin: Some(stdin_in), signals, granted, sent: 0, canceller };
+        (feeding, Feed { stdin, signals: signals_out })
+    }
+
     /// Reads until the client hangs up, which calls the command off. Never
     /// blocks on anything else: standard input is bounded by its window.
     fn read_all(&mut self, from: &mut impl Read) -> std::result::Result<(), String> {

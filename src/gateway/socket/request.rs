@@ -68,8 +68,8 @@ impl Request {
 
     fn field_with_nul(&self) -> Option<&'static str> {
         let named = [("tool", Some(&self.tool)), ("cwd", self.cwd.as_ref())];
-        let all = named.into_iter().chain(self.args.iter().map(|it| ("args", Some(it))));
-        let found = all.filter(|(_, text)| text.is_some_and(|it| it.contains('\0'))).next();
+        let mut all = named.into_iter().chain(self.args.iter().map(|it| ("args", Some(it))));
+        let found = all.find(|(_, text)| text.is_some_and(|it| it.contains('\0')));
         found.map(|(name, _)| name)
     }
 }

@@ -36,13 +36,6 @@ const TMP_LIMIT: u64 = 512 * 1024 * 1024;
 /// What `apt` needs of root; all other capabilities are dropped for everyone.
 const ROOT_CAPABILITIES: [&str; 5] = ["CHOWN", "DAC_OVERRIDE", "FOWNER", "SETGID", "SETUID"];
 
-/// The 12 hex digits that keep the sandboxes of two homes apart; one home has
-/// the same ones by whatever links it is reached.
-pub fn instance(home: &Path) -> String {
-    let home = home.canonicalize().unwrap_or_else(|_| home.to_owned());
-    hex(home.as_os_str().as_encoded_bytes(), 12)
-}
-
 /// Name of an agent's container, at most 63 bytes.
 pub fn container_name(instance: &str, agent: &str) -> String {
     let name = format!("beige-{instance}-{agent}");

@@ -1,14 +1,18 @@
 //! What the topics share: a world (a home, a configuration, the binary), the
 //! runtimes that are here, and a plain HTTP client.
 
+mod containers;
 mod http;
 mod world;
 
 use std::process::Command;
 use std::sync::OnceLock;
 
+pub(crate) use containers::{docker, processes_with, state_of};
 pub(crate) use http::{Reply, request};
-pub(crate) use world::{Finished, World, is_alive, wait_until};
+pub(crate) use world::{
+    Finished, World, is_alive, pause, peak_memory, read_until, signal, wait_until,
+};
 
 /// A runtime that every sandbox test is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,11 @@ pub(crate) fn runtimes() -> &'static [Runtime] {
         assert!(!found.is_empty(), "neither Docker nor bubblewrap is here: `make demo` says how");
         found
     })
+}
+
+/// A world on the cheapest runtime, for what does not depend on it.
+pub(crate) fn some_world() -> World {
+    World::new(*runtimes().last().expect("a runtime"))
 }
 
 /// Runs a check in a world of its own on each runtime.

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -141,6 +141,29 @@ impl World {
         command.arg("--config").arg(self.config_file()).args(arguments);
         command.env("BEIGE_HOME", self.home()).env_remove("BEIGE_CONFIG").stdin(Stdio::null());
         command
+    }
+
+    /// The same with the configuration that its home has.
+    pub(crate) fn bare(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
+        let mut command = Command::new(BEIGE);
+        command.args(arguments).env("BEIGE_HOME", self.home()).env_remove("BEIGE_CONFIG");
+        command.stdin(Stdio::null());
+        command
+    }
+
+    /// Starts it with its three streams in pipes.
+    #[track_caller]
+    pub(crate) fn spawn(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Child {
+        let mut command = self.beige(arguments);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("beige runs")
+    }
+
+    /// Process id of the gateway that runs.
+    #[track_caller]
+    pub(crate) fn gateway_pid(&self) -> u32 {
+        let status = self.run(["gateway", "status", "--json"]).expect(0).json();
+        status["pid"].as_u64().and_then(|it| it.try_into().ok()).expect("a process id")
     }
 
     /// Runs it to its end.
@@ -306,4 +329,32 @@ pub(crate) fn wait_until(what: &str, done: impl Fn() -> bool) {
 /// Whether a process of that id is there.
 pub(crate) fn is_alive(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// The most memory that a process has had, in kB; 0 once it is gone.
+pub(crate) fn peak_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
+    line.and_then(|it| it.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0)
+}
+
+/// Sends a signal, by its name without `SIG`.
+#[track_caller]
+pub(crate) fn signal(pid: u32, name: &str) {
+    let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status();
+    assert!(status.expect("kill runs").success(), "no process {pid} takes {name}");
+}
+
+/// Reads lines of a pipe up to the one that holds `text`.
+#[track_caller]
+pub(crate) fn read_until(from: &mut impl BufRead, text: &str) -> String {
+    let mut line = String::new();
+    loop {
+        line.clear();
+        let count = from.read_line(&mut line).expect("a line");
+        assert!(count > 0, "it ended before it said {text:?}");
+        if line.contains(text) {
+            return line;
+        }
+    }
 }

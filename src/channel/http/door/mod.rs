@@ -39,6 +39,9 @@ use turns::Turns;
 /// that gave way to them end.
 const LEAVING: usize = 32;
 
+/// What is being done when a listener's second handle fails.
+const KEEP: &str = "keep a second handle of the listener";
+
 /// The bounds of the door. [`Limits::default`] is what the API promises.
 #[derive(Clone, Debug)]
 pub(in crate::channel::http) struct Limits {
@@ -141,7 +144,7 @@ pub(super) struct Door {
     inside: Vec<Arc<Places>>,
     all_gone: Receiver<Infallible>,
     drain: Duration,
-    crew: Arc<Crew>, // Dropped last: joins every connection.
+    _crew: Arc<Crew>, // Dropped last: joins every connection.
 }
 
 impl Door {
@@ -157,30 +160,24 @@ impl Door {
     ) -> Result<Self> {
         let (stop, cancel) = Cancel::pair();
         let (inside, all_gone) = bounded(0);
-        let most = limits.tcp_connections + limits.unix_connections + LEAVING;
-        let crew = Arc::new(Crew::new("door", most));
-        let mut door = Self {
-            stop,
-            listeners: Vec::new(),
-            accepting: Vec::new(),
-            inside: Vec::new(),
-            all_gone,
-            drain: limits.drain,
-            crew,
-        };
         let (tcp_limit, unix_limit) = (limits.tcp_connections, limits.unix_connections);
-        let folder = folder.into();
-        let (large, closing) = (Turns::new(limits.large_bodies), cancel.clone());
-        let rules = Arc::new(Rules { guard, limits, behind, folder, large, closing });
+        let crew = Arc::new(Crew::new("door", tcp_limit + unix_limit + LEAVING));
+        let drain = limits.drain;
+        let large = Turns::new(limits.large_bodies);
+        let closing = cancel.clone();
+        let rules = Rules { guard, limits, behind, folder: folder.into(), large, closing };
+        let shared = Shared { rules: Arc::new(rules), crew: Arc::clone(&crew), inside };
+        let (listeners, accepting, inside) = (Vec::new(), Vec::new(), Vec::new());
+        let mut door = Self { stop, listeners, accepting, inside, all_gone, drain, _crew: crew };
         if let Some(it) = tcp {
-            let ender = it.try_clone().during(Kind::Internal, "keep the listener")?;
+            let ender = it.try_clone().during(Kind::Internal, KEEP)?;
             let accept = move || it.accept().map(|(stream, _)| Stream::Tcp(stream));
-            door.open("door-tcp", tcp_limit, ender.into(), accept, (&rules, &inside, &cancel))?;
+            door.open("door-tcp", tcp_limit, ender.into(), accept, &shared, &cancel)?;
         }
         if let Some(it) = unix {
-            let ender = it.try_clone().during(Kind::Internal, "keep the listener")?;
+            let ender = it.try_clone().during(Kind::Internal, KEEP)?;
             let accept = move || it.accept().map(|(stream, _)| Stream::Unix(stream));
-            door.open("door-unix", unix_limit, ender.into(), accept, (&rules, &inside, &cancel))?;
+            door.open("door-unix", unix_limit, ender.into(), accept, &shared, &cancel)?;
         }
         Ok(door)
     }
@@ -192,16 +189,12 @@ impl Door {
         limit: usize,
         ender: OwnedFd,
         accept: impl Fn() -> io::Result<Stream> + Send + 'static,
-        (rules, inside, cancel): (&Arc<Rules>, &Sender<Infallible>, &Cancel),
+        shared: &Shared,
+        cancel: &Cancel,
     ) -> Result<()> {
         let places = Places::new(limit);
-        let entrance = Entrance {
-            places: Arc::clone(&places),
-            crew: Arc::clone(&self.crew),
-            rules: Arc::clone(rules),
-            inside: inside.clone(),
-        };
-        let (cancel, pause) = (cancel.clone(), rules.limits.accept_pause);
+        let entrance = Entrance { places: Arc::clone(&places), shared: shared.clone() };
+        let (cancel, pause) = (cancel.clone(), shared.rules.limits.accept_pause);
         self.inside.push(places);
         self.listeners.push(ender);
         self.accepting.push(Worker::spawn(name, move || {
@@ -228,22 +221,29 @@ impl Drop for Door {
     }
 }
 
+/// What all connections of a door have in common.
+#[derive(Clone)]
+struct Shared {
+    rules: Arc<Rules>,
+    crew: Arc<Crew>,
+    inside: Sender<Infallible>,
+}
+
 /// Where a listener's connections come in.
 struct Entrance {
     places: Arc<Places>,
-    crew: Arc<Crew>,
-    rules: Arc<Rules>,
-    inside: Sender<Infallible>,
+    shared: Shared,
 }
 
 impl Entrance {
     /// Gives the connection a place and a thread, or 503.
     fn receive(&self, client: Stream) {
         let client = Arc::new(client);
-        let started = match self.places.enter(Arc::clone(&client), self.inside.clone()) {
+        let Shared { rules, crew, inside } = &self.shared;
+        let started = match self.places.enter(Arc::clone(&client), inside.clone()) {
             Some(place) => {
-                let (client, rules) = (Arc::clone(&client), Arc::clone(&self.rules));
-                self.crew.spawn(move || connection::serve(&client, &place, &rules))
+                let (client, rules) = (Arc::clone(&client), Arc::clone(rules));
+                crew.spawn(move || connection::serve(&client, &place, &rules))
             }
             None => Ok(false),
         };

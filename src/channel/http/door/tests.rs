@@ -468,6 +468,7 @@ fn closing_the_door_waits_for_the_answer_that_is_under_way() {
     house.sees("GET /wait 0 0 - owner");
     let (door, release) = (house.door.take(), house.release.take());
     let closing = Worker::spawn("closing", move || drop(door));
+    while TcpStream::connect(house.address).is_ok() {}
     drop(release);
     drop(closing);
     assert_eq!(status(&read_all(&mut stream)), 200);

@@ -7,7 +7,6 @@ mod calls;
 mod path;
 mod requests;
 
-use std::io::Read;
 use std::sync::Arc;
 
 use crossbeam_channel::bounded;

@@ -1,0 +1,376 @@
+//! What holds in a sandbox whatever makes it: its walls, its bounds, and how
+//! calls end when what they run in is taken away under them.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Stdio};
+use std::thread;
+
+use serde_json::json;
+
+use crate::support::{
+    Runtime, World, docker, on_each_runtime, processes_with, state_of, wait_until,
+    with_and_without_gateway,
+};
+
+#[test]
+fn nothing_of_the_host_is_in_it() {
+    on_each_runtime(|world| {
+        fs::write(world.root.join("secret"), "of the host").unwrap();
+        let hidden = [
+            world.root.join("secret").display().to_string(),
+            world.home().display().to_string(),
+            world.config_file().display().to_string(),
+            "/var/run/docker.sock".to_owned(),
+            "/run/docker.sock".to_owned(),
+            "/etc/shadow-".to_owned(),
+            "/root/.bashrc".to_owned(),
+        ];
+        for path in hidden {
+            let done = world.exec(&["cat", &path]);
+            assert_ne!((done.code, done.stdout.len()), (0, done.stdout.len()), "{path}");
+        }
+        let done = world.sh("cat /proc/1/environ | tr '\\0' '\\n' | grep -c BEIGE_HOME");
+        assert_eq!(done.text().trim(), "0");
+    });
+}
+
+#[test]
+fn only_its_own_places_can_be_written() {
+    on_each_runtime(|world| {
+        for place in ["/tools/bin", "/beige", "/usr", "/usr/bin", "/etc", "/proc/sys/kernel"] {
+            let done = world.exec(&["sh", "-c", &format!("echo x > {place}/planted")]);
+            assert_ne!(done.code, 0, "{place}");
+            let done = world.sh(&format!("rm -f {place}/* 2>/dev/null; ls {place} | head -1"));
+            assert_ne!(done.text(), "", "{place}");
+        }
+        world.sh("echo x > /tmp/x && echo x > /workspace/x && echo x > ~/y").expect(0);
+        let made = fs::metadata(world.workspace("a").join("x")).unwrap();
+        assert_eq!((made.uid(), made.gid()), (10_000, 10_000));
+    });
+}
+
+#[test]
+fn it_has_no_rights_to_speak_of() {
+    on_each_runtime(|world| {
+        let status = world.sh("cat /proc/self/status").expect(0).text();
+        for line in ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"] {
+            assert!(status.contains(line), "{line} in {status}");
+        }
+        assert!(status.contains("Uid:\t10000\t10000\t10000\t10000"), "{status}");
+        assert!(status.contains("Gid:\t10000\t10000\t10000\t10000"), "{status}");
+    });
+}
+
+#[test]
+fn without_a_network_there_is_none() {
+    on_each_runtime(|world| {
+        world.start_gateway();
+        let devices = world.sh("cat /proc/net/dev").expect(0).text();
+        let names: Vec<&str> =
+            devices.lines().skip(2).filter_map(|it| it.trim().split(':').next()).collect();
+        assert_eq!(names.iter().filter(|it| !is_idle_tunnel(it)).collect::<Vec<_>>(), [&"lo"]);
+        let address = world.address();
+        let (host, port) = address.split_once(':').unwrap();
+        let line = format!("curl -s -m 5 http://{host}:{port}/api/health");
+        world.sh(&line).expect(7);
+    });
+}
+
+/// Devices that some kernels put into every new namespace, down.
+fn is_idle_tunnel(name: &str) -> bool {
+    ["tunl", "gre", "erspan", "ip_vti", "ip6", "sit"].iter().any(|it| name.starts_with(it))
+}
+
+#[test]
+fn its_processes_are_bounded() {
+    on_each_runtime(|world| {
+        world.configure(&["a"], "pidsLimit: 40");
+        let count = "set -- /proc/[0-9]*; echo $#";
+        let line = format!("trap '{count}' EXIT; for i in $(seq 200); do sleep 60 & done");
+        let done = world.run(["exec", "a", "--", "sh", "-c", &line]);
+        let count: u32 = done.text().trim().parse().expect("a count");
+        assert!(done.code != 0 && (20..=41).contains(&count), "{count}, {}", done.stderr);
+    });
+}
+
+#[test]
+fn its_memory_is_bounded() {
+    on_each_runtime(|world| {
+        world.configure(&["a"], "memoryLimit: '64m'");
+        let line = "x=$(head -c 300000000 /dev/zero | tr '\\0' x); echo ${#x}";
+        let done = world.sh(line);
+        assert!(done.code != 0 && done.stdout.is_empty(), "{done:?}");
+        assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
+    });
+}
+
+#[test]
+fn a_link_leads_to_the_sandboxs_own_file() {
+    on_each_runtime(|world| {
+        let secret = world.root.join("secret");
+        fs::write(&secret, "of the host").unwrap();
+        world.start_gateway();
+        let line = format!("ln -s /etc x; ln -s {} y; mkdir -p /tmp/z", secret.display());
+        world.sh(&line).expect(0);
+        let own = world.sh("cat /etc/passwd").expect(0).text();
+        let (text, is_error) = world.tool("read", json!({"path": "x/passwd"}));
+        assert!(!is_error && own.starts_with(text.lines().next().unwrap()), "{text}");
+        assert_ne!(text, fs::read_to_string("/etc/passwd").unwrap());
+        let (text, is_error) = world.tool("read", json!({"path": "y"}));
+        assert!(is_error && !text.contains("of the host"), "{text}");
+        let (_, is_error) = world.tool("write", json!({"path": "y", "content": "x"}));
+        assert!(is_error || fs::read_to_string(&secret).unwrap() == "of the host");
+        assert_eq!(fs::read_to_string(&secret).unwrap(), "of the host");
+    });
+}
+
+#[test]
+fn fifty_calls_in_a_row_each_have_their_output() {
+    on_each_runtime(|world| {
+        world.start_gateway();
+        for number in 0..50 {
+            let (text, _) = world.tool("exec", json!({"command": format!("echo {number}")}));
+            assert_eq!(text, format!("Exit code: 0\n{number}\n"));
+        }
+    });
+}
+
+#[test]
+fn ten_first_calls_at_once_make_one_sandbox() {
+    on_each_runtime(|world| {
+        world.start_gateway();
+        let results: Vec<String> = thread::scope(|scope| {
+            let calls: Vec<_> = (0..10)
+                .map(|it| {
+                    let params = json!({"command": format!("echo {it}")});
+                    scope.spawn(move || world.tool("exec", params).0)
+                })
+                .collect();
+            calls.into_iter().map(|it| it.join().expect("an answer")).collect()
+        });
+        let want: Vec<String> = (0..10).map(|it| format!("Exit code: 0\n{it}\n")).collect();
+        assert_eq!(results, want);
+        if world.runtime == Runtime::Docker {
+            world.container();
+        }
+    });
+}
+
+#[test]
+fn ten_first_one_shots_at_once_make_one_sandbox() {
+    on_each_runtime(|world| {
+        let results: Vec<String> = thread::scope(|scope| {
+            let call = |it: u32| world.exec(&["echo", &it.to_string()]).expect(0).text();
+            let calls: Vec<_> = (0..10).map(|it| scope.spawn(move || call(it))).collect();
+            calls.into_iter().map(|it| it.join().expect("an answer")).collect()
+        });
+        assert_eq!(results, (0..10).map(|it| format!("{it}\n")).collect::<Vec<_>>());
+        if world.runtime == Runtime::Docker {
+            world.container();
+        }
+        world.verify_audit();
+    });
+}
+
+#[test]
+fn a_hundred_timeouts_leave_nothing_in_the_gateway() {
+    on_each_runtime(|world| {
+        let mut gateway = world.gateway_child();
+        timeouts(world, 8);
+        let before = settled(&gateway);
+        timeouts(world, 100);
+        wait_until("all that the calls used is gone", || settled(&gateway) <= before);
+        let left = world.sh("cat /proc/[0-9]*/comm | grep -c '^sleep$'");
+        assert_eq!(left.text().trim(), "0");
+        end(&mut gateway, "TERM");
+    });
+}
+
+/// Runs so many commands into their timeouts, eight at a time.
+fn timeouts(world: &World, count: usize) {
+    let call = || {
+        let params = json!({"command": "sleep 300 & sleep 300", "timeout": 0.05});
+        let (text, is_error) = world.tool("exec", params);
+        assert!(is_error && text.contains("timed out after"), "{text}");
+    };
+    let share = count.div_ceil(8);
+    thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..share).for_each(|_| call()));
+        }
+    });
+}
+
+/// Descriptors and children of a gateway.
+fn settled(gateway: &Child) -> (usize, usize) {
+    let proc = format!("/proc/{}", gateway.id());
+    let descriptors = fs::read_dir(format!("{proc}/fd")).expect("its descriptors").count();
+    let threads = fs::read_dir(format!("{proc}/task")).expect("its threads").flatten();
+    let children = threads
+        .filter_map(|it| fs::read_to_string(it.path().join("children")).ok())
+        .map(|it| it.split_whitespace().count())
+        .sum();
+    (descriptors, children)
+}
+
+/// Sends a signal to a child and waits for its end.
+fn end(child: &mut Child, signal: &str) -> Option<i32> {
+    let status =
+        std::process::Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+    assert!(status.expect("kill runs").success());
+    child.wait().expect("it ends").code()
+}
+
+#[test]
+fn a_command_that_kills_its_supervisor_gains_nothing() {
+    with_and_without_gateway(|world| {
+        let done = world.run(["exec", "a", "--timeout", "1", "--", "sh", "-c", KILL]);
+        match world.runtime {
+            // There it is PID 1, which nothing inside can kill.
+            Runtime::Bubblewrap => assert_eq!(done.code, 124, "{}", done.stderr),
+            Runtime::Docker => {
+                assert_eq!(done.code, 125, "{}", done.stderr);
+                assert!(done.stderr.contains("supervisor was killed"), "{}", done.stderr);
+                assert!(done.stderr.contains("not repeated"), "{}", done.stderr);
+            }
+        }
+        wait_until("nothing of it is left", || {
+            world.sh("cat /proc/[0-9]*/comm | grep -c '^sleep$'").text().trim() == "0"
+        });
+    });
+}
+
+const KILL: &str = "kill -9 $PPID; sleep 300";
+
+#[test]
+fn a_command_that_stops_its_supervisor_is_ended_in_time() {
+    on_each_runtime(|world| {
+        let line = "kill -STOP $PPID; sleep 300";
+        let done = world.run(["exec", "a", "--timeout", "0.3", "--", "sh", "-c", line]);
+        assert_eq!(done.code, 124, "{}", done.stderr);
+        let left = world.sh("cat /proc/[0-9]*/comm | grep -c '^sleep$'").expect(1);
+        assert_eq!(left.text().trim(), "0");
+    });
+}
+
+#[test]
+fn the_end_of_the_sandbox_under_a_call_is_told_and_nothing_is_repeated() {
+    with_and_without_gateway(|world| {
+        fs::write(world.root.join("mark"), "").unwrap();
+        let marker = format!("sleep 3{}", std::process::id());
+        let (mut child, _stdout) = started(world, &format!("echo x >> ran; echo ready; {marker}"));
+        let why = match world.runtime {
+            Runtime::Docker => {
+                docker(&["kill", &world.container()]);
+                "the sandbox was killed"
+            }
+            Runtime::Bubblewrap => {
+                kill_bwrap_above(&marker);
+                ""
+            }
+        };
+        let mut stderr = String::new();
+        child.stderr.take().expect("a pipe").read_to_string(&mut stderr).expect("read");
+        assert_eq!(child.wait().expect("it ends").code(), Some(125), "{stderr}");
+        assert!(stderr.contains("not repeated") && stderr.contains(why), "{stderr}");
+        let ran = world.workspace("a").join("ran");
+        assert_eq!(fs::read_to_string(&ran).unwrap(), "x\n");
+        fs::remove_file(ran).unwrap();
+        assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
+        world.verify_audit();
+    });
+}
+
+/// Kills the namespace's first process, as the kernel would.
+fn kill_bwrap_above(command: &str) {
+    let inside = processes_with(command);
+    let all = processes_with("tool-client\0--run");
+    let found = all.into_iter().find(|it| {
+        let line = fs::read(format!("/proc/{it}/cmdline")).unwrap_or_default();
+        let parent_of = |child: &u32| {
+            let stat = fs::read_to_string(format!("/proc/{child}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| {
+                rest.split(' ').nth(1).is_some_and(|parent| *parent == it.to_string())
+            })
+        };
+        line.starts_with(b"/beige/tool-client") && inside.iter().any(parent_of)
+    });
+    let id = found.expect("a supervisor").to_string();
+    assert!(std::process::Command::new("kill").args(["-9", &id]).status().unwrap().success());
+}
+
+type Started = (Child, BufReader<std::process::ChildStdout>);
+
+/// A line that has said `ready`.
+fn started(world: &World, line: &str) -> Started {
+    let mut child = world
+        .beige(["exec", "a", "--", "sh", "-c", line])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("beige runs");
+    let mut stdout = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut ready = String::new();
+    stdout.read_line(&mut ready).expect("a line");
+    assert_eq!(ready, "ready\n");
+    (child, stdout)
+}
+
+#[test]
+fn a_gateway_that_is_killed_is_taken_over_and_nothing_is_lost() {
+    on_each_runtime(|world| {
+        let mut gateway = world.gateway_child();
+        let number = format!("4{}", std::process::id());
+        let line = format!("(setsid sleep {number} &) ; echo ready; sleep {number}");
+        let calls: Vec<Started> = (0..3).map(|_| started(world, &line)).collect();
+        let before = (world.runtime == Runtime::Docker).then(|| world.container());
+        end(&mut gateway, "KILL");
+        for (mut child, _) in calls {
+            assert_ne!(child.wait().expect("it ends").code(), Some(0));
+        }
+        wait_until("the commands are gone", || {
+            processes_with(&format!("sleep\0{number}")).is_empty()
+        });
+        if let Some(before) = &before {
+            assert_eq!(state_of(before), "running");
+        }
+        world.start_gateway();
+        assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
+        if let Some(before) = before {
+            assert_eq!(world.container(), before);
+        }
+        let sockets = fs::read_dir(world.home().join("sockets/a")).unwrap().flatten();
+        let mut sockets: Vec<String> = sockets
+            .filter_map(|it| it.file_name().into_string().ok())
+            .filter(|it| it.ends_with(".sock"))
+            .collect();
+        sockets.sort();
+        assert_eq!(sockets, ["gateway.sock"]);
+        assert_eq!(unfinished(world), 3);
+        world.verify_audit();
+    });
+}
+
+/// Calls that the audit log shows as started and never as finished.
+fn unfinished(world: &World) -> usize {
+    let records = world.audit();
+    let of = |phase: &str| records.iter().filter(|it| it["phase"] == phase).count();
+    of("started") - of("finished")
+}
+
+#[test]
+fn what_is_left_in_the_background_ends_or_lives_as_told() {
+    with_and_without_gateway(|world| {
+        let done = world.sh("(sleep 77 &) ; echo on").expect(0);
+        let left = world.sh("cat /proc/[0-9]*/comm | grep -c '^sleep$'").text();
+        match world.runtime {
+            Runtime::Docker => assert_ne!(left.trim(), "0"),
+            Runtime::Bubblewrap => {
+                assert_eq!(left.trim(), "0");
+                assert!(done.stderr.contains("background processes ended"), "{}", done.stderr);
+            }
+        }
+    });
+}

@@ -1,0 +1,58 @@
+//! What the docker client says of a world's containers, and what the host's
+//! process list shows of a sandbox.
+
+use std::fs;
+use std::process::Command;
+
+use super::{Runtime, World, runtimes};
+
+/// Runs the docker client; its answer, trimmed.
+#[track_caller]
+pub(crate) fn docker(arguments: &[&str]) -> String {
+    let output = Command::new("docker").args(arguments).output().expect("docker runs");
+    let complaint = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "docker {arguments:?}: {complaint}");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+/// Ids of the host's processes whose arguments hold that text.
+pub(crate) fn processes_with(text: &str) -> Vec<u32> {
+    let entries = fs::read_dir("/proc").expect("a process list").flatten();
+    let ids = entries.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
+    ids.filter(|id| {
+        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        line.windows(text.len()).any(|it| it == text.as_bytes())
+    })
+    .collect()
+}
+
+impl World {
+    /// A world on that runtime, if it is here; where it must be, `runtimes`
+    /// fails.
+    pub(crate) fn on(runtime: Runtime) -> Option<Self> {
+        runtimes().contains(&runtime).then(|| Self::new(runtime))
+    }
+
+    /// Ids of all containers of this world's home, running or not.
+    #[track_caller]
+    pub(crate) fn containers(&self) -> Vec<String> {
+        let home = self.home();
+        let filter = format!("label=beige.home={}", home.display());
+        let ids = docker(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
+        ids.lines().map(str::to_owned).collect()
+    }
+
+    /// Id of the one container of this world's home.
+    #[track_caller]
+    pub(crate) fn container(&self) -> String {
+        let mut ids = self.containers();
+        assert_eq!(ids.len(), 1, "{ids:?}");
+        ids.remove(0)
+    }
+}
+
+/// `running`, `exited`, `paused`, ….
+#[track_caller]
+pub(crate) fn state_of(container: &str) -> String {
+    docker(&["inspect", "--format", "{{.State.Status}}", container])
+}
