@@ -522,10 +522,7 @@ fn an_interrupted_prompt_leaves_a_sound_session() {
             world.write_cassette(&[WAIT, DONE, DONE]);
             let child = started(world, &["prompt", "a", "--session", &key, "go"]);
             wait_until("the tool runs", || has_started(world));
-            let killed = std::process::Command::new("kill")
-                .args(["-s", signal, &child.id().to_string()])
-                .status();
-            assert!(killed.expect("kill runs").success());
+            crate::support::signal(child.id(), signal);
             assert_eq!(ended(child).0, code);
             wait_until("the call is answered", || {
                 messages(world, &key).iter().any(|it| it.starts_with("toolResult error: "))
