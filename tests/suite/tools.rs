@@ -3,7 +3,9 @@
 //! refuse, and what the audit log keeps of it.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 
@@ -537,6 +539,16 @@ fn a_secret_leaves_the_gateway_nowhere() {
         }
         let reply = world.post("/api/agents/a/exec", &json!({"tool": SECRET, "params": {}}));
         assert!(!reply.text().contains("tr0ub4dor"), "{}", reply.text());
+        let socket = world.home().join("sockets/a/gateway.sock");
+        let mut socket = UnixStream::connect(socket).expect("the agent's socket");
+        let denied = json!({"type": "tool_request", "tool": SECRET, "args": []});
+        let unknown = json!({"type": "tool_request", SECRET: 1});
+        writeln!(socket, "{denied}\n{unknown}").expect("sent");
+        socket.shutdown(std::net::Shutdown::Write).expect("half closed");
+        let mut answers = String::new();
+        socket.read_to_string(&mut answers).expect("answers");
+        assert!(answers.contains("tool '••••' is not allowed"), "{answers}");
+        assert!(answers.contains("unknown field `••••`"), "{answers}");
     });
 }
 
