@@ -10,10 +10,11 @@ use serde_json::{Value, json};
 
 use super::client::{self, Api};
 use super::{Command, Invocation, logger, print, tell, unknown};
-use crate::config::ModelRef;
+use crate::config::{Config, ModelRef};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{HomeLock, Role};
 use crate::gateway::{Gateway, PromptRequest};
+use crate::secret::Redactor;
 use crate::turn::TurnEvent;
 use crate::worker::Cancel;
 
@@ -178,8 +179,30 @@ fn alone(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Re
     logger::for_one_call(redactor.clone())?;
     config.home.create()?;
     let (canceller, cancel) = Cancel::pair();
-    let _signals = super::stdin::cancel_on_signal(canceller)?;
-    let _home = HomeLock::take(&config.home, Role::Prompt, HOME_LIMIT, &cancel)?;
+    let signals = super::stdin::cancel_on_signal(canceller)?;
+    let turned = turn(config, redactor, request, told, &cancel);
+    match signals.exit_code() {
+        // The session is sound; a shell wants to know what ended us.
+        Some(code) if told.code != 0 => {
+            told.code = code;
+            turned.or_else(|error| {
+                tell(&format!("beige prompt: {error}"));
+                Ok(())
+            })
+        }
+        _ => turned,
+    }
+}
+
+/// One turn while the home is held.
+fn turn(
+    config: Config,
+    redactor: Redactor,
+    request: PromptRequest,
+    told: &mut Told,
+    cancel: &Cancel,
+) -> Result<()> {
+    let _home = HomeLock::take(&config.home, Role::Prompt, HOME_LIMIT, cancel)?;
     let gateway = Gateway::for_one_call(config, &request.agent, redactor)?;
     let mut outcome = Ok(());
     let mut each = |event: TurnEvent| {
@@ -191,7 +214,7 @@ fn alone(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Re
             outcome = Err(error);
         }
     };
-    gateway.handle().prompt_here(request, &mut each, &cancel)?;
+    gateway.handle().prompt_here(request, &mut each, cancel)?;
     outcome
 }
 

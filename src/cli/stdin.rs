@@ -4,7 +4,7 @@
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
@@ -56,6 +56,7 @@ pub(super) fn start(canceller: Canceller) -> Result<(Feeding, Feed)> {
 /// A thread that calls something off on SIGINT or SIGTERM; dropping it ends it.
 pub(super) struct SignalWatch {
     handle: Handle,
+    first: Receiver<i32>,
     _thread: Worker,
 }
 
@@ -63,12 +64,23 @@ pub(super) struct SignalWatch {
 pub(super) fn cancel_on_signal(canceller: Canceller) -> Result<SignalWatch> {
     let mut caught = Signals::new([SIGINT, SIGTERM]).during(Kind::Internal, "take over signals")?;
     let handle = caught.handle();
+    let (number, first) = bounded(1);
     let thread = Worker::spawn("signal", move || {
-        for _ in caught.forever() {
+        for caught in caught.forever() {
+            // Only the first has room.
+            let _ = number.try_send(caught);
             canceller.cancel();
         }
     })?;
-    Ok(SignalWatch { handle, _thread: thread })
+    Ok(SignalWatch { handle, first, _thread: thread })
+}
+
+impl SignalWatch {
+    /// The exit code of a process that a signal ended: 128 and its number.
+    /// `None` if none has come.
+    pub(super) fn exit_code(&self) -> Option<u8> {
+        self.first.try_recv().ok().and_then(|it| u8::try_from(128 + it).ok())
+    }
 }
 
 impl Drop for SignalWatch {
