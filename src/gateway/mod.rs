@@ -26,7 +26,7 @@ use crate::config::{self, Config, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::Registry;
 use crate::provider;
-use crate::sandbox::{self, Exit, Feed, Output};
+use crate::sandbox::{self, Exit};
 use crate::secret::Redactor;
 use crate::session::Store;
 use crate::tool::{
@@ -35,7 +35,7 @@ use crate::tool::{
 use crate::turn::TurnEvent;
 use crate::worker::Cancel;
 use hub::Event;
-use running::Running;
+use running::{Entered, Running};
 use socket::AgentSocket;
 
 /// Which agents an engine is built for.
@@ -67,6 +67,10 @@ pub(crate) struct Engine {
 pub struct Handle {
     engine: Arc<Engine>,
 }
+
+/// A place among what runs; a stop waits until it is given back.
+#[derive(Debug)]
+pub struct Place(#[allow(dead_code, reason = "given back when dropped")] Entered);
 
 /// One prompt to an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -310,20 +314,25 @@ impl Handle {
         self.engine.toolbox.run(&self.caller(agent, session_key)?, Call::Core(call), cancel)
     }
 
-    /// Runs a command with its streams.
+    /// Takes a place among what runs, for a command that comes later:
+    /// [`Kind::Busy`] once the gateway drains. A stop waits for who has a
+    /// place, and calls it off by `cancel`.
+    pub fn admit(&self, cancel: &Cancel) -> Result<Place> {
+        self.engine.running.enter(cancel).map(Place)
+    }
+
+    /// Runs a command with its streams in a place that was taken for it.
     pub fn run_command(
         &self,
+        _place: Place,
         agent: &str,
         call: CommandCall,
         session_key: Option<&str>,
-        feed: &Feed,
-        output: &mut dyn Output,
+        streams: Streams<'_>,
         cancel: &Cancel,
     ) -> Result<Exit> {
         self.require_agent(agent)?;
-        let _entered = self.engine.running.enter(cancel)?;
         let caller = self.caller(agent, session_key)?;
-        let streams = Streams { feed, output };
         let answer = self.engine.toolbox.run(&caller, Call::Command(call, streams), cancel)?;
         answer.exit.ok_or_else(|| Error::new(Kind::Internal, "the command has no end"))
     }

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 pub(crate) use containers::{docker, processes_with, state_of};
 pub(crate) use http::{Reply, request};
 pub(crate) use world::{
-    Finished, World, is_alive, pause, peak_memory, read_until, signal, wait_until,
+    Finished, World, is_alive, peak_memory, read_until, signal, wait_until,
 };
 
 /// A runtime that every sandbox test is run on.
