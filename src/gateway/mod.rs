@@ -14,7 +14,7 @@ mod turns;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use serde::Serialize;
@@ -26,6 +26,7 @@ use crate::config::{self, Config, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::Registry;
 use crate::provider;
+use crate::sandbox::lock::{Hold, Lock};
 use crate::sandbox::{self, Exit};
 use crate::secret::Redactor;
 use crate::session::Store;
@@ -37,6 +38,9 @@ use crate::worker::Cancel;
 use hub::Event;
 use running::{Entered, Running};
 use socket::AgentSocket;
+
+/// How long others may take to make or remove a socket of an agent.
+const SOCKETS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Which agents an engine is built for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,6 +188,9 @@ impl Engine {
         let folder = self.config.home.agent_sockets(agent);
         let path = folder.join(name);
         socket::check_path_length(&path)?;
+        let lock = self.config.home.agent_sockets_lock(agent);
+        // Until it listens, a socket that another process makes looks dead.
+        let _alone = Lock::wait(&lock, Hold::Exclusive, SOCKETS_LIMIT, &Cancel::never())?;
         socket::remove_dead_sockets(&folder)?;
         let store = self.store.clone();
         let owns_session = move |agent: &str, key: &str| {
