@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use lexopt::Arg;
 use serde_json::json;
 
-use super::{Command, Invocation, print, tell, unknown};
+use super::{Command, Invocation, print, tell, unknown, unknown_action};
 use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
@@ -81,10 +81,7 @@ fn parse(invocation: &mut Invocation) -> Result<Request> {
         Some("build") => parse_build(invocation),
         Some("list") => parse_list(invocation),
         Some("rm") => parse_remove(invocation),
-        _ => Err(Error::new(
-            Kind::Usage,
-            format!("`{}` is none of `build`, `list`, `rm`", action.display()),
-        )),
+        _ => Err(unknown_action(&COMMAND, &action.to_string_lossy(), &["build", "list", "rm"])),
     }
 }
 

@@ -12,6 +12,7 @@
 mod audit;
 mod bubblewrap;
 mod cli;
+mod config;
 mod containers;
 mod docker;
 mod exec;
@@ -20,6 +21,7 @@ mod gateway;
 mod layers;
 mod oneshots;
 mod planted;
+mod prompt;
 mod sandbox;
 mod socket;
 mod support;

@@ -118,10 +118,15 @@ impl Link {
 
     /// Waits for the one request; `None` if the gateway leaves before.
     pub(crate) fn request(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let mut request = frame::Request::default();
         loop {
             self.send();
             match self.next()? {
-                Some(Frame { kind: frame::REQUEST, payload }) => return Ok(Some(payload)),
+                Some(Frame { kind: frame::REQUEST, payload }) => {
+                    if let Some(whole) = request.push(&payload)? {
+                        return Ok(Some(whole));
+                    }
+                }
                 Some(Frame { kind: frame::CANCEL, .. }) => return Ok(None),
                 Some(Frame { kind, .. }) => {
                     return Err(io::Error::other(format!("frame of kind {kind} before a request")));
