@@ -184,7 +184,7 @@ fn a_sandbox_that_a_call_is_using_is_not_removed() {
             .expect("beige runs");
         wait_until("it began", || world.workspace("a").join("began").exists());
         let done = world.run(["sandbox", "rm", "a"]).expect(1);
-        assert!(done.stderr.contains("a call is running in it"), "{}", done.stderr);
+        assert!(done.stderr.contains("in use by other calls"), "{}", done.stderr);
         assert_eq!(state_of(&world.container()), "running");
         let id = child.id().to_string();
         assert!(Command::new("kill").arg(&id).status().expect("kill runs").success());
