@@ -5,7 +5,7 @@ use lexopt::Arg;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Command, Invocation, colours, print, tell, usage};
+use super::{Command, Invocation, colours, print, tell, unknown};
 use crate::audit::{Filter, follow, parse_since, read, verify};
 use crate::clock::now;
 use crate::config::Home;
@@ -88,16 +88,16 @@ fn parse(invocation: &mut Invocation) -> Result<Asked> {
     let mut asked = Asked::default();
     while let Some(arg) = invocation.next()? {
         match arg {
-            Arg::Long("agent") => asked.filter.agent = Some(value(invocation)?),
-            Arg::Long("tool") => asked.filter.tool = Some(value(invocation)?),
+            Arg::Long("agent") => asked.filter.agent = Some(invocation.text()?),
+            Arg::Long("tool") => asked.filter.tool = Some(invocation.text()?),
             Arg::Long("since") => {
-                asked.filter.since = Some(parse_since(&value(invocation)?, now())?);
+                asked.filter.since = Some(parse_since(&invocation.text()?, now())?);
             }
             Arg::Long("denied") => asked.filter.denied = true,
             Arg::Long("follow") | Arg::Short('f') => asked.follow = true,
             Arg::Long("json") => asked.json = true,
             Arg::Long("verify") => asked.verify = true,
-            other => return Err(usage(other.unexpected())),
+            other => return Err(unknown(&COMMAND, &other)),
         }
     }
     if asked.verify && (asked.follow || asked.filter != Filter::default()) {
@@ -105,13 +105,6 @@ fn parse(invocation: &mut Invocation) -> Result<Asked> {
         return Err(Error::new(Kind::Usage, what));
     }
     Ok(asked)
-}
-
-fn value(invocation: &mut Invocation) -> Result<String> {
-    let value = invocation.parser.value().map_err(usage)?;
-    value
-        .into_string()
-        .map_err(|it| Error::new(Kind::Usage, format!("`{}` is not UTF-8", it.to_string_lossy())))
 }
 
 fn prove(home: &Home, json: bool) -> Result<u8> {

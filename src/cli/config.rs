@@ -4,7 +4,7 @@
 use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
-use super::{Command, Invocation, print, tell, unknown};
+use super::{Command, Invocation, print, tell, unknown, unknown_action};
 use crate::config::{self, Examined, Finding, Report, Surroundings};
 use crate::error::{During, Error, Kind, Result};
 
@@ -48,7 +48,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
             Err(Error::new(Kind::Usage, "--strict belongs to `beige config check`"))
         }
         Some("show") => show(invocation),
-        Some(other) => Err(Error::new(Kind::Usage, not_an_action(other))),
+        Some(other) => Err(unknown_action(&COMMAND, other, &["check", "show"])),
         None => Err(Error::new(Kind::Usage, "say check or show")),
     }
 }
@@ -66,13 +66,6 @@ fn parse(invocation: &mut Invocation) -> Result<Options> {
         }
     }
     Ok(options)
-}
-
-fn not_an_action(word: &str) -> String {
-    match config::nearest(word, ["check", "show"]) {
-        Some(it) => format!("there is no `beige config {word}`; did you mean `{it}`?"),
-        None => format!("`{word}` is neither check nor show"),
-    }
 }
 
 fn check(invocation: &Invocation, options: &Options) -> Result<u8> {
@@ -172,7 +165,8 @@ mod tests {
 
     #[test]
     fn a_mistyped_action_names_the_nearest() {
-        assert!(not_an_action("chekc").contains("did you mean `check`?"));
-        assert_eq!(not_an_action("x"), "`x` is neither check nor show");
+        let told = |word| unknown_action(&COMMAND, word, &["check", "show"]).to_string();
+        assert!(told("chekc").contains("did you mean `check`?"));
+        assert_eq!(told("x"), "`x` is none of check, show");
     }
 }

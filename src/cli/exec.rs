@@ -19,7 +19,7 @@ use crate::error::{During, Error, Kind, Result};
 use crate::gateway::Gateway;
 use crate::sandbox::pump::{Note, Pump};
 use crate::sandbox::{Exit, Feed, Output};
-use crate::tool::CommandCall;
+use crate::tool::{CommandCall, Streams};
 use crate::worker::{self, Cancel};
 
 /// Exit code when beige itself failed.
@@ -139,9 +139,14 @@ fn execute(invocation: &Invocation, request: &Request) -> Result<u8> {
     let through = through_gateway(&Api::new(&home), request, &feed, &mut sink, &cancel);
     let exit = match through {
         Err(error) if error.kind() == Kind::Busy => {
-            alone(invocation, request, &feed, &mut sink, &cancel)?
+            alone(invocation, request, &feed, &mut sink, &cancel)
         }
-        other => other?,
+        other => other,
+    };
+    let exit = match (exit, feeding.caught()) {
+        // Called off before it began.
+        (Err(error), Some(number)) if error.kind() == Kind::Cancelled => return Ok(128 + number),
+        (exit, _) => exit?,
     };
     drop(feed);
     drop(feeding);
@@ -239,14 +244,11 @@ fn alone(
     let (config, redactor) = invocation.load_config()?;
     logger::for_one_call(redactor.clone())?;
     let gateway = Gateway::for_one_call(config, &request.agent, redactor)?;
-    gateway.handle().run_command(
-        &request.agent,
-        request.call.clone(),
-        request.session.as_deref(),
-        feed,
-        sink,
-        cancel,
-    )
+    let handle = gateway.handle();
+    let place = handle.admit(cancel)?;
+    let (call, session) = (request.call.clone(), request.session.as_deref());
+    let streams = Streams { feed, output: sink };
+    handle.run_command(place, &request.agent, call, session, streams, cancel)
 }
 
 /// Exit code when whoever read the output went away: what SIGPIPE gives.

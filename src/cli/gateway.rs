@@ -13,7 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::client::Api;
-use super::{Command, Invocation, logger, print, process, setup, tell, tidy, unknown};
+use super::{
+    Command, Invocation, logger, print, process, setup, tell, tidy, unknown, unknown_action,
+};
 use crate::channel::http::Http;
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
@@ -62,6 +64,9 @@ gateway on this home).
     run,
 };
 
+/// What can be done with it.
+const ACTIONS: &[&str] = &["start", "stop", "restart", "status", "logs"];
+
 #[derive(Default)]
 struct Options {
     action: Option<String>,
@@ -85,10 +90,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         }
         Some("status") => status(&invocation.home()?, options.json),
         Some("logs") => logs(invocation, &options),
-        Some(other) => Err(Error::new(
-            Kind::Usage,
-            format!("`{other}` is none of start, stop, restart, status, logs"),
-        )),
+        Some(other) => Err(unknown_action(&COMMAND, other, ACTIONS)),
         None => Err(Error::new(Kind::Usage, "say start, stop, restart, status or logs")),
     }
 }
@@ -108,7 +110,28 @@ fn parse(invocation: &mut Invocation) -> Result<Options> {
             other => return Err(unknown(&COMMAND, &other)),
         }
     }
+    options.check()?;
     Ok(options)
+}
+
+impl Options {
+    /// Each flag belongs to one action.
+    fn check(&self) -> Result<()> {
+        let flags = [
+            (self.foreground, "--foreground", "start"),
+            (self.json, "--json", "status"),
+            (self.follow, "-f", "logs"),
+            (self.lines.is_some(), "-n", "logs"),
+        ];
+        let action = self.action.as_deref().unwrap_or_default();
+        match flags.into_iter().find(|(given, _, of)| *given && *of != action) {
+            Some((_, flag, of)) => {
+                let what = format!("{flag} belongs to `beige gateway {of}`");
+                Err(Error::new(Kind::Usage, what))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 fn number(text: &str) -> Result<usize> {
@@ -133,13 +156,20 @@ fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
         logger::to_stderr(config.gateway.log_level, redactor.clone())?;
     }
     let log_file = config.gateway.log_file.clone();
+    let known = redactor.clone();
     let front = FrontEnds {
         start: &|handle, doors, config| {
             Http::start(handle, doors.tcp, doors.unix, config)
                 .map(|it| Box::new(it) as Box<dyn Send>)
         },
         ready: &|| if daemon { detach(&log_file) } else { Ok(()) },
-        reload: &|| invocation.load_config(),
+        reload: &|| {
+            let (config, _) = invocation.load_config()?;
+            // The log goes on, so it must know the new secrets; it forgets
+            // none of the old.
+            config.secrets.iter().for_each(|it| known.learn(it.expose()));
+            Ok((config, known.clone()))
+        },
     };
     let end = gateway::serve(config, redactor, &front)
         .map_err(|it| if is_for_good(&it) { it.of_kind(Kind::Config) } else { it })?;

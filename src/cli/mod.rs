@@ -248,6 +248,15 @@ fn unknown(command: &Command, argument: &Arg<'_>) -> Error {
     }
 }
 
+/// A usage error for a word after a command that takes one of these.
+fn unknown_action(command: &Command, word: &str, known: &[&str]) -> Error {
+    let text = match nearest(word, known.iter().copied()) {
+        Some(it) => format!("there is no `beige {} {word}`; did you mean `{it}`?", command.name),
+        None => format!("`{word}` is none of {}", known.join(", ")),
+    };
+    Error::new(Kind::Usage, text)
+}
+
 fn unknown_flag(text: &str, known: &[&str]) -> Error {
     let hint = nearest(text, known.iter().copied())
         .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));

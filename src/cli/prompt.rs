@@ -3,14 +3,14 @@
 //! the home for its turn.
 
 use std::io::{self, BufRead, BufReader, Read};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
 use super::client::{self, Api};
 use super::{Command, Invocation, logger, print, tell, unknown};
-use crate::config::{Config, ModelRef};
+use crate::config::{Config, Home, ModelRef};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{HomeLock, Role};
 use crate::gateway::{Gateway, PromptRequest};
@@ -26,6 +26,12 @@ const MAX_EVENT: u64 = 64 * 1024 * 1024;
 
 /// How long another prompt is waited for.
 const HOME_LIMIT: Duration = Duration::from_secs(15 * 60);
+
+/// Meanwhile it is looked this often whether a gateway has come up.
+const HOME_LOOK: Duration = Duration::from_millis(250);
+
+/// Exit code of a turn that was called off.
+const ABORTED: u8 = 130;
 
 /// `beige prompt`.
 pub(super) const COMMAND: Command = Command {
@@ -74,11 +80,13 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
     let request = request(asked.agent, asked.text, asked.session, asked.model)?;
     let mut told = Told { form: asked.form, session: request.session_key.clone(), code: 1 };
-    match through_gateway(&Api::new(&invocation.home()?), &request, &mut told) {
-        Err(error) if error.kind() == Kind::Busy => alone(invocation, request, &mut told)?,
-        other => other?,
+    let api = Api::new(&invocation.home()?);
+    match through_gateway(&api, &request, &mut told) {
+        Err(error) if error.kind() == Kind::Busy => {
+            without_gateway(invocation, request, &api, &mut told)
+        }
+        other => other.map(|()| told.code),
     }
-    Ok(told.code)
 }
 
 fn parse(invocation: &mut Invocation) -> Result<Asked> {
@@ -174,36 +182,60 @@ fn through_gateway(api: &Api, request: &PromptRequest, told: &mut Told) -> Resul
     }
 }
 
-/// The turn in this process, without a gateway.
-fn alone(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Result<()> {
+/// The turn in this process, or after all by a gateway that has come up
+/// meanwhile. Gives the exit code.
+fn without_gateway(
+    invocation: &Invocation,
+    request: PromptRequest,
+    api: &Api,
+    told: &mut Told,
+) -> Result<u8> {
     let (config, redactor) = invocation.load_config()?;
     logger::for_one_call(redactor.clone())?;
     config.home.create()?;
     let (canceller, cancel) = Cancel::pair();
     let signals = super::stdin::cancel_on_signal(canceller)?;
-    let turned = turn(config, redactor, request, told, &cancel);
-    match signals.exit_code() {
-        // The session is sound; a shell wants to know what ended us.
-        Some(code) if told.code != 0 => {
-            told.code = code;
-            turned.or_else(|error| {
-                tell(&format!("beige prompt: {error}"));
-                Ok(())
-            })
-        }
-        _ => turned,
+    let done = match wait_for_home(&config.home, api, &request, told, &cancel) {
+        Ok(Some(_home)) => alone(config, redactor, request, told, &cancel),
+        other => other.map(drop),
+    };
+    match (done, signals.caught()) {
+        (Ok(()), Some(number)) if told.code == ABORTED => Ok(128 + number),
+        (Err(error), Some(number)) if error.kind() == Kind::Cancelled => Ok(128 + number),
+        (done, _) => done.map(|()| told.code),
     }
 }
 
-/// One turn while the home is held.
-fn turn(
+/// The home, once nobody else holds it; `None` if a gateway has taken it and
+/// then served the prompt.
+fn wait_for_home(
+    home: &Home,
+    api: &Api,
+    request: &PromptRequest,
+    told: &mut Told,
+    cancel: &Cancel,
+) -> Result<Option<HomeLock>> {
+    let deadline = Instant::now() + HOME_LIMIT;
+    loop {
+        match HomeLock::take(home, Role::Prompt, HOME_LOOK, cancel) {
+            Err(error) if error.kind() == Kind::Conflict && Instant::now() < deadline => {}
+            other => return other.map(Some),
+        }
+        match through_gateway(api, request, told) {
+            Err(error) if error.kind() == Kind::Busy => {}
+            other => return other.map(|()| None),
+        }
+    }
+}
+
+/// The turn in this process, which holds the home.
+fn alone(
     config: Config,
     redactor: Redactor,
     request: PromptRequest,
     told: &mut Told,
     cancel: &Cancel,
 ) -> Result<()> {
-    let _home = HomeLock::take(&config.home, Role::Prompt, HOME_LIMIT, cancel)?;
     let gateway = Gateway::for_one_call(config, &request.agent, redactor)?;
     let mut outcome = Ok(());
     let mut each = |event: TurnEvent| {
@@ -249,7 +281,7 @@ impl Told {
                 if self.form == Form::Json {
                     self.failure(event)?;
                 }
-                self.code = if text("category") == "aborted" { 130 } else { 1 };
+                self.code = if text("category") == "aborted" { ABORTED } else { 1 };
                 tell(&format!("beige prompt: {}", text("message")));
             }
             "tool_start" if self.form == Form::Text && super::is_watched() => {

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use lexopt::Arg;
 use serde_json::json;
 
-use super::{Command, Invocation, print, tell, unknown};
+use super::{Command, Invocation, print, tell, unknown, unknown_action};
 use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::docker::{self, image};
-use crate::sandbox::instance;
 use crate::sandbox::lock::{Hold, Lock};
+use crate::sandbox::{bubblewrap, instance};
 use crate::worker::Cancel;
 
 /// The command.
@@ -81,10 +81,7 @@ fn parse(invocation: &mut Invocation) -> Result<Request> {
         Some("build") => parse_build(invocation),
         Some("list") => parse_list(invocation),
         Some("rm") => parse_remove(invocation),
-        _ => Err(Error::new(
-            Kind::Usage,
-            format!("`{}` is none of `build`, `list`, `rm`", action.display()),
-        )),
+        _ => Err(unknown_action(&COMMAND, &action.to_string_lossy(), &["build", "list", "rm"])),
     }
 }
 
@@ -191,6 +188,7 @@ fn remove(agent: Option<String>) -> Result<()> {
     });
     let mut agents: BTreeSet<String> = containers.into_iter().map(|it| it.agent).collect();
     agents.extend(known_agents(&home)?);
+    agents.extend(bubblewrap::agents(&instance));
     if let Some(agent) = agent {
         if !agents.contains(&agent) {
             return Err(Error::new(Kind::Missing, format!("`{agent}` has no sandbox here")));
@@ -215,6 +213,7 @@ fn remove_one(home: &Home, instance: &str, agent: &str) -> Result<()> {
         }
         _ => {}
     }
+    bubblewrap::remove_agent(instance, agent)?;
     match docker::available() {
         Ok(()) => docker::remove_agent(instance, agent).map(drop),
         Err(_) => Ok(()),

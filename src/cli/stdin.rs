@@ -20,6 +20,7 @@ const PIECE: usize = 32 * 1024;
 pub(super) struct Feeding {
     _wake: UnixStream,
     signals: Handle,
+    caught: Receiver<u8>,
     _stdin_thread: Worker,
     _signal_thread: Worker,
 }
@@ -29,6 +30,7 @@ pub(super) struct Feeding {
 pub(super) fn start(canceller: Canceller) -> Result<(Feeding, Feed)> {
     let (pieces, stdin) = bounded(1);
     let (numbers, signals) = bounded(8);
+    let (first, caught_first) = bounded(1);
     let (awake, wake) = UnixStream::pair().during(Kind::Internal, "make a pair of sockets")?;
     let stdin_thread = Worker::spawn("stdin", move || {
         // An input that cannot be read is an input that has ended.
@@ -38,7 +40,10 @@ pub(super) fn start(canceller: Canceller) -> Result<(Feeding, Feed)> {
     let handle = caught.handle();
     let signal_thread = Worker::spawn("signal", move || {
         for (count, number) in caught.forever().enumerate() {
-            let passed = u8::try_from(number).is_ok_and(|it| numbers.try_send(it).is_ok());
+            let number = u8::try_from(number).unwrap_or_default();
+            // The first one is kept.
+            let _ = first.try_send(number);
+            let passed = numbers.try_send(number).is_ok();
             if count > 0 || !passed {
                 canceller.cancel();
             }
@@ -47,40 +52,47 @@ pub(super) fn start(canceller: Canceller) -> Result<(Feeding, Feed)> {
     let feeding = Feeding {
         _wake: wake,
         signals: handle,
+        caught: caught_first,
         _stdin_thread: stdin_thread,
         _signal_thread: signal_thread,
     };
     Ok((feeding, Feed { stdin, signals }))
 }
 
+impl Feeding {
+    /// The first signal that came; asked once, at the end.
+    pub(super) fn caught(&self) -> Option<u8> {
+        self.caught.try_recv().ok()
+    }
+}
+
 /// A thread that calls something off on SIGINT or SIGTERM; dropping it ends it.
 pub(super) struct SignalWatch {
     handle: Handle,
-    first: Receiver<i32>,
+    caught: Receiver<u8>,
     _thread: Worker,
+}
+
+impl SignalWatch {
+    /// The first signal that came; asked once, at the end.
+    pub(super) fn caught(&self) -> Option<u8> {
+        self.caught.try_recv().ok()
+    }
 }
 
 /// Calls off by `canceller` on the first SIGINT or SIGTERM.
 pub(super) fn cancel_on_signal(canceller: Canceller) -> Result<SignalWatch> {
     let mut caught = Signals::new([SIGINT, SIGTERM]).during(Kind::Internal, "take over signals")?;
     let handle = caught.handle();
-    let (number, first) = bounded(1);
+    let (first, caught_first) = bounded(1);
     let thread = Worker::spawn("signal", move || {
-        for caught in caught.forever() {
-            // Only the first has room.
-            let _ = number.try_send(caught);
+        for number in caught.forever() {
+            // The first one is kept.
+            let _ = first.try_send(u8::try_from(number).unwrap_or_default());
             canceller.cancel();
         }
     })?;
-    Ok(SignalWatch { handle, first, _thread: thread })
-}
-
-impl SignalWatch {
-    /// The exit code of a process that a signal ended: 128 and its number.
-    /// `None` if none has come.
-    pub(super) fn exit_code(&self) -> Option<u8> {
-        self.first.try_recv().ok().and_then(|it| u8::try_from(128 + it).ok())
-    }
+    Ok(SignalWatch { handle, caught: caught_first, _thread: thread })
 }
 
 impl Drop for SignalWatch {

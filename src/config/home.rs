@@ -128,6 +128,12 @@ impl Home {
         self.data().join("sandboxes").join(format!("{agent}.lock"))
     }
 
+    /// Held while a socket in an agent's socket folder is made or found dead;
+    /// not in that folder, where the sandbox could hold it.
+    pub fn agent_sockets_lock(&self, agent: &str) -> PathBuf {
+        self.data().join("sandboxes").join(format!("{agent}.sockets.lock"))
+    }
+
     /// Logs of all kinds.
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")

@@ -2,11 +2,12 @@
 //! and the word to systemd. A stale file is never taken for a running
 //! gateway: only the file lock counts, and the kernel drops that.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, after, select};
@@ -17,6 +18,10 @@ use super::hub::Event;
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
 use crate::worker::{Cancel, Worker};
+
+/// Who only looks at who holds a home locks it for a moment: a lock that is
+/// held for longer than this is held by somebody.
+const LOOK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Pause between two tries to get a lock of another process.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -52,7 +57,7 @@ impl HomeLock {
         let path = home.pid_file();
         let what = format!("lock {}", path.display());
         let mut file = open(home)?;
-        let deadline = Instant::now() + limit;
+        let started = Instant::now();
         loop {
             match file.try_lock() {
                 Ok(()) => break,
@@ -61,7 +66,8 @@ impl HomeLock {
             }
             let holder = read_holder(&mut file);
             let hopeless = holder.role == Role::Gateway && role == Role::Gateway;
-            if hopeless || Instant::now() >= deadline {
+            let limit = if hopeless { LOOK_LIMIT } else { limit };
+            if started.elapsed() >= limit {
                 return Err(held(home, holder));
             }
             select! {
@@ -73,6 +79,12 @@ impl HomeLock {
         Ok(Self { _file: file })
     }
 
+    /// Holds the home to the very end of this process, when all else of it
+    /// is gone: then the kernel lets go.
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+
     /// Who holds the home now; `None` when nobody does.
     pub fn holder(home: &Home) -> Result<Option<Holder>> {
         if !home.pid_file().exists() {
@@ -81,12 +93,26 @@ impl HomeLock {
         let mut file = open(home)?;
         match file.try_lock_shared() {
             Ok(()) => Ok(None),
-            Err(TryLockError::WouldBlock) => Ok(Some(read_holder(&mut file))),
+            Err(TryLockError::WouldBlock) => {
+                let holder = read_holder(&mut file);
+                // Until the holder has written, the file names the one before.
+                let pid = holder.pid.filter(|it| has_open(*it, &home.pid_file()));
+                Ok(Some(Holder { pid, ..holder }))
+            }
             Err(TryLockError::Error(error)) => {
                 Err(error).during(Kind::Internal, format!("lock {}", home.pid_file().display()))
             }
         }
     }
+}
+
+/// Whether a process has that file open.
+fn has_open(pid: u32, path: &Path) -> bool {
+    let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    let ours = fs::metadata(path).map(|it| (it.dev(), it.ino())).ok();
+    open.flatten()
+        .filter_map(|it| fs::metadata(it.path()).ok())
+        .any(|it| Some((it.dev(), it.ino())) == ours)
 }
 
 fn open(home: &Home) -> Result<File> {

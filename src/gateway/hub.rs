@@ -11,7 +11,9 @@ use crossbeam_channel::{Receiver, Sender, TrySendError};
 use super::running::Entered;
 use super::turns::run_turn;
 use super::{Engine, PromptRequest};
-use crate::error::{Error, Kind};
+use crate::config::Config;
+use crate::error::{Error, Kind, Result};
+use crate::secret::Redactor;
 use crate::turn::TurnEvent;
 use crate::worker::{Cancel, Worker};
 
@@ -53,19 +55,25 @@ pub struct Prompt {
 }
 
 /// Why the loop ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// By a signal.
     Stop(i32),
-    /// To start afresh.
-    Reload,
+    /// To start afresh with this.
+    Reload(Box<Fresh>),
 }
 
+/// A configuration that was read anew, and what knows its secrets.
+pub(super) type Fresh = (Config, Redactor);
+
+/// Reads the configuration again.
+pub(super) type Reload<'a> = dyn Fn() -> Result<Fresh> + 'a;
+
 /// The hub of one engine.
-pub(super) struct Hub {
+pub(super) struct Hub<'a> {
     engine: Arc<Engine>,
     inbox: Receiver<Event>,
     back: Sender<Event>,
+    reload: &'a Reload<'a>,
     /// A session is in here while a turn runs in it; behind it what waits.
     sessions: HashMap<String, Line>,
     ending: Option<(Ended, Worker)>,
@@ -76,10 +84,15 @@ struct Line {
     waiting: VecDeque<Prompt>,
 }
 
-impl Hub {
+impl<'a> Hub<'a> {
     /// `back` sends to `inbox`.
-    pub(super) fn new(engine: Arc<Engine>, inbox: Receiver<Event>, back: Sender<Event>) -> Self {
-        Self { engine, inbox, back, sessions: HashMap::new(), ending: None }
+    pub(super) fn new(
+        engine: Arc<Engine>,
+        inbox: Receiver<Event>,
+        back: Sender<Event>,
+        reload: &'a Reload<'a>,
+    ) -> Self {
+        Self { engine, inbox, back, reload, sessions: HashMap::new(), ending: None }
     }
 
     /// Takes events until a stop is through.
@@ -91,7 +104,7 @@ impl Hub {
                 Event::Prompt(prompt) => self.take(*prompt),
                 Event::TurnDone { session } => self.next_in_line(&session),
                 Event::Stop { signal } => self.end(Ended::Stop(signal)),
-                Event::Reload => self.end(Ended::Reload),
+                Event::Reload => self.read_anew(),
                 Event::Drained => {
                     if let Some((ended, _)) = self.ending.take() {
                         return ended;
@@ -146,12 +159,24 @@ impl Hub {
         }
     }
 
+    /// Nothing that runs is touched unless the new configuration is sound.
+    fn read_anew(&mut self) {
+        match (self.reload)() {
+            Ok(fresh) => self.end(Ended::Reload(Box::new(fresh))),
+            Err(error) => log::error!("the old configuration stays: {error}"),
+        }
+    }
+
     /// Lets nothing new in and waits, on a thread, for what runs. A second
-    /// signal calls it off at once.
+    /// stop calls it off at once; a stop overrules a reload.
     fn end(&mut self, ended: Ended) {
         let running = self.engine.running.clone();
-        if self.ending.is_some() {
-            running.call_off();
+        if let Some((before, _)) = &mut self.ending {
+            match (&*before, ended) {
+                (Ended::Stop(_), Ended::Stop(_)) => running.call_off(),
+                (Ended::Stop(_), Ended::Reload(_)) => {}
+                (Ended::Reload(_), latest) => *before = latest,
+            }
             return;
         }
         running.close();

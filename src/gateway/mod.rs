@@ -14,7 +14,7 @@ mod turns;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 use serde::Serialize;
@@ -26,7 +26,8 @@ use crate::config::{self, Config, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::Registry;
 use crate::provider;
-use crate::sandbox::{self, Exit, Feed, Output};
+use crate::sandbox::lock::{Hold, Lock};
+use crate::sandbox::{self, Exit};
 use crate::secret::Redactor;
 use crate::session::Store;
 use crate::tool::{
@@ -35,8 +36,11 @@ use crate::tool::{
 use crate::turn::TurnEvent;
 use crate::worker::Cancel;
 use hub::Event;
-use running::Running;
+use running::{Entered, Running};
 use socket::AgentSocket;
+
+/// How long others may take to make or remove a socket of an agent.
+const SOCKETS_LIMIT: Duration = Duration::from_secs(10);
 
 /// Which agents an engine is built for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,6 +71,10 @@ pub(crate) struct Engine {
 pub struct Handle {
     engine: Arc<Engine>,
 }
+
+/// A place among what runs; a stop waits until it is given back.
+#[derive(Debug)]
+pub struct Place(#[allow(dead_code, reason = "given back when dropped")] Entered);
 
 /// One prompt to an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -180,6 +188,9 @@ impl Engine {
         let folder = self.config.home.agent_sockets(agent);
         let path = folder.join(name);
         socket::check_path_length(&path)?;
+        let lock = self.config.home.agent_sockets_lock(agent);
+        // Until it listens, a socket that another process makes looks dead.
+        let _alone = Lock::wait(&lock, Hold::Exclusive, SOCKETS_LIMIT, &Cancel::never())?;
         socket::remove_dead_sockets(&folder)?;
         let store = self.store.clone();
         let owns_session = move |agent: &str, key: &str| {
@@ -310,20 +321,25 @@ impl Handle {
         self.engine.toolbox.run(&self.caller(agent, session_key)?, Call::Core(call), cancel)
     }
 
-    /// Runs a command with its streams.
+    /// Takes a place among what runs, for a command that comes later:
+    /// [`Kind::Busy`] once the gateway drains. A stop waits for who has a
+    /// place, and calls it off by `cancel`.
+    pub fn admit(&self, cancel: &Cancel) -> Result<Place> {
+        self.engine.running.enter(cancel).map(Place)
+    }
+
+    /// Runs a command with its streams in a place that was taken for it.
     pub fn run_command(
         &self,
+        _place: Place,
         agent: &str,
         call: CommandCall,
         session_key: Option<&str>,
-        feed: &Feed,
-        output: &mut dyn Output,
+        streams: Streams<'_>,
         cancel: &Cancel,
     ) -> Result<Exit> {
         self.require_agent(agent)?;
-        let _entered = self.engine.running.enter(cancel)?;
         let caller = self.caller(agent, session_key)?;
-        let streams = Streams { feed, output };
         let answer = self.engine.toolbox.run(&caller, Call::Command(call, streams), cancel)?;
         answer.exit.ok_or_else(|| Error::new(Kind::Internal, "the command has no end"))
     }

@@ -2,6 +2,7 @@
 //! end. What a front end needs is bound before the first sandbox is made, so
 //! that a port in use harms nothing.
 
+use std::cell::Cell;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -11,9 +12,10 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use signal_hook::consts::SIGTERM;
 
 use super::daemon::{HomeLock, Role, SignalThread, notify_systemd};
-use super::hub::{Ended, Event, Hub};
+use super::hub::{Ended, Event, Fresh, Hub};
 use super::socket::AgentSocket;
 use super::{Engine, Handle, Only, runtime};
 use crate::config::Config;
@@ -60,25 +62,43 @@ pub struct FrontEnds<'a> {
 /// Runs a gateway until it is told to stop.
 pub fn serve(config: Config, redactor: Redactor, front: &FrontEnds<'_>) -> Result<End> {
     config.home.create()?;
-    let _lock = HomeLock::take(&config.home, Role::Gateway, HOME_LIMIT, &Cancel::never())?;
+    let lock = HomeLock::take(&config.home, Role::Gateway, HOME_LIMIT, &Cancel::never())?;
     let (events, inbox) = unbounded();
     let _signals = SignalThread::start(events.clone())?;
-    let (mut config, mut redactor) = (config, redactor);
-    let mut said = false;
+    let end = serve_rounds((config, redactor), front, &events, &inbox)?;
+    // Whoever waits for the lock waits for the end of this process.
+    lock.keep();
+    Ok(end)
+}
+
+/// Serves one configuration after the other. One with which the gateway never
+/// answered makes way for the one before it.
+fn serve_rounds(
+    first: Fresh,
+    front: &FrontEnds<'_>,
+    events: &Sender<Event>,
+    inbox: &Receiver<Event>,
+) -> Result<End> {
+    let (mut current, mut before) = (first, None);
+    let said = Cell::new(false);
     loop {
+        let answered = Cell::new(false);
         let ready = || {
+            answered.set(true);
             notify_systemd("READY=1");
-            if said { Ok(()) } else { (front.ready)() }
+            if said.replace(true) { Ok(()) } else { (front.ready)() }
         };
-        let round = Round { front, ready: &ready, events: &events, inbox: &inbox };
-        let ended = round.run(config.clone(), redactor.clone())?;
-        said = true;
-        match ended {
-            Ended::Stop(signal_hook::consts::SIGTERM | 0) => return Ok(End::Stopped),
-            Ended::Stop(signal) => return Ok(End::Signal(signal)),
-            Ended::Reload => match (front.reload)() {
-                Ok(fresh) => (config, redactor) = fresh,
-                Err(error) => log::error!("the old configuration stays: {error}"),
+        let round = Round { front, ready: &ready, events, inbox };
+        match round.run(current.clone()) {
+            Ok(Ended::Stop(SIGTERM | 0)) => return Ok(End::Stopped),
+            Ok(Ended::Stop(signal)) => return Ok(End::Signal(signal)),
+            Ok(Ended::Reload(fresh)) => before = Some(std::mem::replace(&mut current, *fresh)),
+            Err(error) => match before.take() {
+                Some(old) if !answered.get() => {
+                    log::error!("the old configuration stays: {error}");
+                    current = old;
+                }
+                _ => return Err(error),
             },
         }
     }
@@ -93,7 +113,7 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn run(&self, config: Config, redactor: Redactor) -> Result<Ended> {
+    fn run(&self, (config, redactor): Fresh) -> Result<Ended> {
         let doors = bind(&config)?;
         let api_socket = config.home.api_socket();
         let hub_sender = Some(self.events.clone());
@@ -108,8 +128,10 @@ impl Round<'_> {
         let waking = wake_sandboxes(&engine)?;
         (self.ready)()?;
         log::info!("the gateway answers; {} agents", engine.config.agents.len());
-        let ended = Hub::new(Arc::clone(&engine), self.inbox.clone(), self.events.clone()).run();
-        notify_systemd(if ended == Ended::Reload { "RELOADING=1" } else { "STOPPING=1" });
+        let (inbox, back) = (self.inbox.clone(), self.events.clone());
+        let ended = Hub::new(Arc::clone(&engine), inbox, back, self.front.reload).run();
+        let is_reload = matches!(ended, Ended::Reload(_));
+        notify_systemd(if is_reload { "RELOADING=1" } else { "STOPPING=1" });
         drop(front);
         drop(sockets);
         drop(waking);

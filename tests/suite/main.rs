@@ -16,6 +16,7 @@ mod config;
 mod containers;
 mod docker;
 mod exec;
+mod full_disk;
 mod gateway;
 mod layers;
 mod oneshots;

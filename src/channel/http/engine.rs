@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use crate::audit::Filter;
 use crate::error::Result;
-use crate::gateway::{Handle, PromptRequest};
-use crate::sandbox::{Exit, Feed, Output};
-use crate::tool::{self, CommandCall};
+use crate::gateway::{Handle, Place, PromptRequest};
+use crate::sandbox::Exit;
+use crate::tool::{self, CommandCall, Streams};
 use crate::turn::TurnEvent;
 use crate::worker::Cancel;
 
@@ -19,6 +19,8 @@ pub(super) type EachRecord<'a> = &'a mut dyn FnMut(&str) -> Result<bool>;
 
 /// The gateway, as the routes see it.
 pub(super) trait Engine: Clone + Send + Sync + 'static {
+    /// A place among what runs.
+    type Place: Send;
     /// What `GET /api/health` tells the owner.
     fn health(&self) -> Value;
     /// The list of agents.
@@ -34,14 +36,16 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
         session_key: Option<&str>,
         cancel: &Cancel,
     ) -> Result<tool::Answer>;
+    /// Takes a place for a command; `Busy` once nothing new is begun.
+    fn admit(&self, cancel: &Cancel) -> Result<Self::Place>;
     /// Runs a command with its streams.
     fn run_command(
         &self,
+        place: Self::Place,
         agent: &str,
         call: CommandCall,
         session_key: Option<&str>,
-        feed: &Feed,
-        output: &mut dyn Output,
+        streams: Streams<'_>,
         cancel: &Cancel,
     ) -> Result<Exit>;
     /// Starts a turn; its events end with a terminal one.
@@ -55,6 +59,8 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
 }
 
 impl Engine for Handle {
+    type Place = Place;
+
     fn health(&self) -> Value {
         as_value(&self.health())
     }
@@ -78,16 +84,20 @@ impl Engine for Handle {
         self.call_tool(agent, tool, params, session_key, cancel)
     }
 
+    fn admit(&self, cancel: &Cancel) -> Result<Place> {
+        self.admit(cancel)
+    }
+
     fn run_command(
         &self,
+        place: Place,
         agent: &str,
         call: CommandCall,
         session_key: Option<&str>,
-        feed: &Feed,
-        output: &mut dyn Output,
+        streams: Streams<'_>,
         cancel: &Cancel,
     ) -> Result<Exit> {
-        self.run_command(agent, call, session_key, feed, output, cancel)
+        self.run_command(place, agent, call, session_key, streams, cancel)
     }
 
     fn prompt(&self, request: PromptRequest, cancel: Cancel) -> Result<Receiver<TurnEvent>> {

@@ -2,7 +2,9 @@
 //! may enter, with the few threads that take requests from it. Its accept loop
 //! ends for good when file descriptors run out; then it is started anew.
 
+use std::fs::Permissions;
 use std::io::{self, ErrorKind};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -84,6 +86,9 @@ impl Inner {
             _ => {}
         }
         let listener = UnixListener::bind(&self.path).during(Kind::Internal, &what)?;
+        // As a socket of the house, though its folder keeps others out already.
+        std::fs::set_permissions(&self.path, Permissions::from_mode(0o600))
+            .during(Kind::Internal, &what)?;
         let server = Server::from_listener(listener, None).during(Kind::Internal, &what)?;
         let mut running = Running { server: Arc::new(server), pool: Vec::new() };
         for number in 1..=POOL {

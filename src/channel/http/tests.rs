@@ -24,7 +24,7 @@ use crate::error::{Error, Kind};
 use crate::gateway::PromptRequest;
 use crate::sandbox::{Exit, Feed, Output};
 use crate::secret::Secret;
-use crate::tool::{self, CommandCall};
+use crate::tool::{self, CommandCall, Streams};
 use crate::turn::TurnEvent;
 use crate::worker::Worker;
 
@@ -106,6 +106,8 @@ fn exit(code: i32) -> Exit {
 }
 
 impl Engine for Small {
+    type Place = ();
+
     fn health(&self) -> Value {
         json!({ "status": "ok", "version": "1" })
     }
@@ -141,13 +143,17 @@ impl Engine for Small {
         }
     }
 
+    fn admit(&self, _: &Cancel) -> Result<()> {
+        Ok(())
+    }
+
     fn run_command(
         &self,
+        (): (),
         _: &str,
         call: CommandCall,
         _: Option<&str>,
-        feed: &Feed,
-        output: &mut dyn Output,
+        Streams { feed, output }: Streams<'_>,
         cancel: &Cancel,
     ) -> Result<Exit> {
         match call.argv.first().and_then(|it| it.to_str()) {

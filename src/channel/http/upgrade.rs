@@ -19,7 +19,8 @@ use super::door::{Head, Stream, Upgraded};
 use super::engine::Engine;
 use super::routes::{CommandRequest, Route, refusal, report, require, route};
 use crate::error::{During, Error, Kind, Result};
-use crate::sandbox::{Feed, Output};
+use crate::sandbox::{Exit, Feed, Output};
+use crate::tool::Streams;
 use crate::worker::{Cancel, Canceller, scoped};
 
 /// The protocol's name.
@@ -46,13 +47,23 @@ pub(super) fn serve(
         return Err(Answer::error(400, "`Upgrade` is for exec/stream"));
     };
     require(engine, &agent)?;
+    let (canceller, cancel) = Cancel::pair();
+    // From here on a stop waits for the command, also while it is on its way:
+    // a client that was told 101 need not try elsewhere.
+    let place = engine.admit(&cancel).map_err(|it| refusal(engine, &it))?;
     let talk = Talk { client: &upgraded.client, granted: Arc::default() };
     let mut from = BufReader::new(Cursor::new(upgraded.early).chain(&*upgraded.client));
     if talk.accept().is_err() {
         return Ok(());
     }
     let last = match talk.request(&mut from) {
-        Ok(Some(request)) => talk.run(engine, &agent, request, &mut from),
+        Ok(Some(request)) => {
+            let run = |streams: Streams<'_>| {
+                let CommandRequest { call, session_key } = request;
+                engine.run_command(place, &agent, call, session_key.as_deref(), streams, &cancel)
+            };
+            talk.run(engine, canceller, run, &mut from)
+        }
         Ok(None) => return Ok(()),
         Err(wrong) => json!({ "error": wrong, "status": 400 }),
     };
@@ -103,13 +114,11 @@ impl Talk<'_> {
     fn run(
         &self,
         engine: &impl Engine,
-        agent: &str,
-        request: CommandRequest,
+        canceller: Canceller,
+        run: impl FnOnce(Streams<'_>) -> Result<Exit>,
         from: &mut (impl BufRead + Send),
     ) -> Value {
-        let (canceller, cancel) = Cancel::pair();
         let (mut feeding, feed) = Feeding::new(&self.granted, canceller);
-        let CommandRequest { call, session_key } = request;
         let ended = thread::scope(|scope| -> Result<_> {
             self.client.set_read_timeout(None).during(Kind::Internal, "prepare the connection")?;
             let reading = scoped(scope, "door-frames", move || {
@@ -119,8 +128,7 @@ impl Talk<'_> {
                 (read, feeding)
             })?;
             let mut output = Frames { client: self.client, granted: &self.granted };
-            let key = session_key.as_deref();
-            let exit = engine.run_command(agent, call, key, &feed, &mut output, &cancel);
+            let exit = run(Streams { feed: &feed, output: &mut output });
             // Wakes the reader, which has nothing left to do.
             self.client.end(Shutdown::Read);
             if let Ok((read, _feeding)) = reading.join() {

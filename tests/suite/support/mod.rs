@@ -10,9 +10,7 @@ use std::sync::OnceLock;
 
 pub(crate) use containers::{docker, processes_with, state_of};
 pub(crate) use http::{Reply, request};
-pub(crate) use world::{
-    Finished, World, is_alive, pause, peak_memory, read_until, signal, wait_until,
-};
+pub(crate) use world::{Finished, World, is_alive, peak_memory, read_until, signal, wait_until};
 
 /// A runtime that every sandbox test is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -326,9 +326,10 @@ pub(crate) fn wait_until(what: &str, done: impl Fn() -> bool) {
     panic!("waited in vain until {what}");
 }
 
-/// Whether a process of that id is there.
+/// Whether a process of that id is there and has not ended.
 pub(crate) fn is_alive(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
+    let status = fs::read_to_string(format!("/proc/{pid}/status"));
+    status.is_ok_and(|it| !it.contains("State:\tZ"))
 }
 
 /// The most memory that a process has had, in kB; 0 once it is gone.

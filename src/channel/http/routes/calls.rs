@@ -18,6 +18,7 @@ use crate::channel::http::stream::{Line, NDJSON, Pieces, QUIET, Reply, pump};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::PromptRequest;
 use crate::sandbox::{Exit, Feed, Output};
+use crate::tool::Streams;
 use crate::turn::TurnEvent;
 use crate::worker::{Cancel, scoped};
 
@@ -76,7 +77,10 @@ impl<E: Engine> Call<E> {
             let CommandRequest { call, session_key } = request;
             let mut output = Telling(&events_in);
             let key = session_key.as_deref();
-            let ended = engine.run_command(agent, call, key, &Feed::empty(), &mut output, &cancel);
+            let streams = Streams { feed: &Feed::empty(), output: &mut output };
+            let place = engine.admit(&cancel);
+            let ended =
+                place.and_then(|it| engine.run_command(it, agent, call, key, streams, &cancel));
             let _ =
                 events_in.send(ended.map_or_else(Told::Failed, |exit| Told::Exit(report(&exit))));
         };
