@@ -52,7 +52,8 @@ pub struct Holder {
 
 impl HomeLock {
     /// Takes the home for `role`. While a prompt holds it, waits up to
-    /// `limit`; a prompt waits for anyone. [`Kind::Conflict`] names the holder.
+    /// `limit`; a prompt waits for anyone. The error names
+    /// the holder: [`Kind::Conflict`] for a gateway, [`Kind::Busy`] for a prompt.
     pub fn take(home: &Home, role: Role, limit: Duration, cancel: &Cancel) -> Result<Self> {
         let path = home.pid_file();
         let what = format!("lock {}", path.display());
@@ -151,19 +152,18 @@ fn read_holder(file: &mut File) -> Holder {
 }
 
 fn held(home: &Home, holder: Holder) -> Error {
-    let who = match holder.role {
-        Role::Gateway => "another gateway",
-        Role::Prompt => "a prompt without a gateway",
+    let (kind, who) = match holder.role {
+        Role::Gateway => (Kind::Conflict, "another gateway"),
+        // It ends by itself.
+        Role::Prompt => (Kind::Busy, "a prompt without a gateway"),
     };
     let pid = holder.pid.map_or_else(|| "not known yet".to_owned(), |it| it.to_string());
-    Error::new(
-        Kind::Conflict,
-        format!(
-            "{who} (pid {pid}) uses the home {}; stop it with `beige gateway stop`, or set \
-             BEIGE_HOME to another folder",
-            home.root().display()
-        ),
-    )
+    let root = home.root().display();
+    let mend = match holder.role {
+        Role::Gateway => "stop it with `beige gateway stop`, or set BEIGE_HOME to another folder",
+        Role::Prompt => "try again when it has its answer, or end it",
+    };
+    Error::new(kind, format!("{who} (pid {pid}) uses the home {root}; {mend}"))
 }
 
 /// Signals of the process, as events of the hub.
@@ -239,6 +239,17 @@ mod tests {
         drop(first);
         assert_eq!(HomeLock::holder(&home).expect("readable"), None);
         assert!(HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).is_ok());
+        std::fs::remove_dir_all(home.root()).expect("removed");
+    }
+
+    #[test]
+    fn a_prompt_that_holds_the_home_too_long_is_named() {
+        let home = home("prompt");
+        let never = Cancel::never();
+        let _first = HomeLock::take(&home, Role::Prompt, Duration::ZERO, &never).expect("free");
+        let error = HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).expect_err("held");
+        assert_eq!(error.kind(), Kind::Busy);
+        assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
         std::fs::remove_dir_all(home.root()).expect("removed");
     }
 
