@@ -134,7 +134,7 @@ fn dead_sockets_are_removed_and_living_ones_are_not() {
         }
         let (mut call, _output) = holding(world);
         let own = folder.join(format!("cli-{}.sock", call.id()));
-        assert_eq!(sockets(world), [own.clone()]);
+        assert_eq!(sockets(world), std::slice::from_ref(&own));
         drop(UnixListener::bind(folder.join("cli-1.sock")).expect("a socket"));
         world.start_gateway();
         let mut left = sockets(world);
