@@ -113,6 +113,22 @@ impl Redactor {
         Cow::Owned(masked)
     }
 
+    /// How much of a text that goes on can be masked and told now: what is
+    /// behind that could be the beginning of a secret.
+    pub fn settled(&self, text: &str) -> usize {
+        let begun = {
+            let needles = self.needles.read().unwrap_or_else(PoisonError::into_inner);
+            needles.iter().map(|it| begun(text, it)).max().unwrap_or(0)
+        };
+        let cut = text.len() - begun;
+        if begun == 0 {
+            return cut;
+        }
+        // A secret that is whole must not be parted either.
+        let mut whole = merge(self.find(text)).into_iter();
+        whole.find(|it| it.start < cut && cut < it.end).map_or(cut, |it| it.start)
+    }
+
     fn find(&self, text: &str) -> Vec<Range<usize>> {
         let needles = self.needles.read().unwrap_or_else(PoisonError::into_inner);
         needles.iter().flat_map(|needle| occurrences(text, needle)).collect()
@@ -143,6 +159,14 @@ fn forms(value: &str) -> Vec<String> {
         forms.push(escaped.to_owned());
     }
     forms
+}
+
+/// Bytes at the end of the text that the needle begins with, but not all of
+/// it.
+fn begun(text: &str, needle: &str) -> usize {
+    let most = text.len().min(needle.len().saturating_sub(1));
+    let ends = |it: &usize| text.as_bytes().ends_with(&needle.as_bytes()[..*it]);
+    (1..=most).rev().find(ends).unwrap_or(0)
 }
 
 /// Where the needle stands, also where it overlaps itself.
@@ -206,6 +230,22 @@ mod tests {
         for value in ["", "short77", "Password", "localhost", "1234567890", "-12345678.25"] {
             check(&[value], &format!("a {value} b"), &format!("a {value} b"));
         }
+    }
+
+    #[test]
+    fn what_may_become_a_secret_is_not_settled() {
+        #[track_caller]
+        fn check(secrets: &[&str], text: &str, want: &str) {
+            let redactor = Redactor::new();
+            secrets.iter().for_each(|it| redactor.learn(it));
+            assert_eq!(&text[..redactor.settled(text)], want);
+        }
+        check(&[], "abc", "abc");
+        check(&["schlüssel"], "ein schlü", "ein ");
+        check(&["schlüssel"], "ein schloss ", "ein schloss ");
+        check(&["schlüssel"], "ein schlüssel", "ein schlüssel");
+        check(&["abcdefgh", "efghijkl"], "x abcdefgh", "x ");
+        check(&["abababab"], "x ab", "x ");
     }
 
     #[test]

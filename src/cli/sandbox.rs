@@ -15,8 +15,8 @@ use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::docker::{self, image};
-use crate::sandbox::instance;
 use crate::sandbox::lock::{Hold, Lock};
+use crate::sandbox::{bubblewrap, instance};
 use crate::worker::Cancel;
 
 /// The command.
@@ -188,6 +188,7 @@ fn remove(agent: Option<String>) -> Result<()> {
     });
     let mut agents: BTreeSet<String> = containers.into_iter().map(|it| it.agent).collect();
     agents.extend(known_agents(&home)?);
+    agents.extend(bubblewrap::agents(&instance));
     if let Some(agent) = agent {
         if !agents.contains(&agent) {
             return Err(Error::new(Kind::Missing, format!("`{agent}` has no sandbox here")));
@@ -212,6 +213,7 @@ fn remove_one(home: &Home, instance: &str, agent: &str) -> Result<()> {
         }
         _ => {}
     }
+    bubblewrap::remove_agent(instance, agent)?;
     match docker::available() {
         Ok(()) => docker::remove_agent(instance, agent).map(drop),
         Err(_) => Ok(()),

@@ -74,6 +74,9 @@ pub(crate) fn refuse_host(path: &Path, home: &Path, own: &Path) -> Option<String
         let relation = if Path::new(it) == path { "is" } else { "contains" };
         return Some(format!("{shown} {relation} {it}, which no sandbox may get"));
     }
+    if path.starts_with("/proc") {
+        return Some(format!("{shown} lies in /proc, which no sandbox may get"));
+    }
     let state = format!("the state folder {}", home.display());
     if path == home {
         return Some(format!("{shown} is {state}"));
@@ -221,6 +224,7 @@ mod tests {
     fn the_hosts_own_folders_reach_no_sandbox() {
         check_host("/", Some("/ contains /proc, which no sandbox may get"));
         check_host("/proc", Some("/proc is /proc, which no sandbox may get"));
+        check_host("/proc/1", Some("/proc/1 lies in /proc, which no sandbox may get"));
         check_host("/run", Some("/run is /run, which no sandbox may get"));
         check_host("/var", Some("/var contains /var/run, which no sandbox may get"));
         check_host("/var/lib", None);

@@ -78,9 +78,11 @@ fn docker_serves(image: &str) -> Result<()> {
     Err(Error::new(Kind::Sandbox, what))
 }
 
-/// Removes the containers of this home whose agent is gone; answers which
-/// agents have one.
+/// Removes what is left of this home's agents that are gone; answers which
+/// agents have a container.
 pub(super) fn reap(config: &Config) -> Result<Vec<String>> {
+    let all: Vec<String> = config.agents.keys().cloned().collect();
+    bubblewrap::reap(&instance(&config.home)?, &all);
     if docker::available().is_err() {
         return Ok(Vec::new());
     }

@@ -221,7 +221,7 @@ fn answer(line: &[u8], stream: &UnixStream, desk: &Desk) -> Response {
     });
     match done {
         Ok(answer) => Response::of(&answer),
-        Err(error) => Response::failure(desk.toolbox.mask(&error.to_string())),
+        Err(error) => Response::failure(error.to_string()),
     }
 }
 

@@ -9,7 +9,7 @@ use crate::config::{Agent, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::AgentSandbox;
 use crate::tool::Caller;
-use crate::turn::{Equipped, LARGEST_AGENTS_MD, Prompt, Turn, TurnEvent, core_tools};
+use crate::turn::{Equipped, LARGEST_AGENTS_MD, Prompt, Turn, TurnEvent, Veil, core_tools};
 use crate::worker::Cancel;
 
 /// One turn from its prompt to its last event, on this thread.
@@ -20,19 +20,20 @@ pub(super) fn run_turn(
     cancel: &Cancel,
 ) {
     let mut ended = false;
+    let mut veil = Veil::new(&engine.redactor, events);
     let mut each = |event: TurnEvent| {
         ended |= matches!(
             event,
             TurnEvent::Done { .. } | TurnEvent::Error { .. } | TurnEvent::Blocked { .. }
         );
-        events(event);
+        veil.pass(event);
     };
     let result = try_turn(engine, request, &mut each, cancel);
     // A turn that began tells its end itself.
     if let (Err(error), false) = (result, ended) {
-        events(TurnEvent::Error {
+        veil.pass(TurnEvent::Error {
             category: "gateway",
-            message: engine.redactor.mask(&error.to_string()).into_owned(),
+            message: error.to_string(),
             partial: None,
         });
     }

@@ -2,6 +2,9 @@
 //! judged here, once for all dialects: what is no JSON object is stored as
 //! `{}` and named as broken, so that the model can be told.
 
+use std::collections::HashSet;
+use std::mem;
+
 use serde_json::{Map, Value};
 
 use super::{CallPiece, Delta, Failure, Fault};
@@ -76,6 +79,7 @@ impl Assembly {
         };
         let mut broken = Vec::new();
         let mut message = self.message;
+        tell_apart(&mut self.parts);
         message.content.extend(self.parts.into_iter().map(|it| match it {
             Part::Done(block) => block,
             Part::Call { call, arguments, .. } => settle(call, &arguments, &mut broken),
@@ -148,6 +152,23 @@ impl Assembly {
             }
             arguments.push_str(&piece.arguments);
         }
+    }
+}
+
+/// Gives every call an id of its own: some models give none, or the same
+/// twice, and a result is paired with its call by nothing else.
+fn tell_apart(parts: &mut [Part]) {
+    let mut taken = HashSet::new();
+    let calls = parts.iter_mut().filter_map(|it| match it {
+        Part::Call { call, .. } => Some(call),
+        Part::Done(_) => None,
+    });
+    for call in calls {
+        let base = if call.id.is_empty() { "call".to_owned() } else { mem::take(&mut call.id) };
+        let numbered = (2_u64..).map(|it| format!("{base}_{it}"));
+        let id = std::iter::once(base.clone()).chain(numbered).find(|it| !taken.contains(it));
+        call.id = id.unwrap_or(base);
+        taken.insert(call.id.clone());
     }
 }
 
@@ -239,6 +260,17 @@ mod tests {
             json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {"x": 1}},
                 {"type": "toolCall", "id": "b", "name": "exec", "arguments": {}}]),
         );
+    }
+
+    #[test]
+    fn calls_without_an_id_of_their_own_get_one() {
+        let calls = [("x", 0), ("x", 1), ("", 2), ("", 3), ("x_2", 4)];
+        let mut deltas: Vec<Delta> = calls.map(|(id, slot)| piece(slot, id, "{}")).into();
+        deltas.push(Delta::Stop(StopReason::ToolUse));
+        let answer = assembly(&deltas).finish();
+        let ids = answer.map(|it| it.message.tool_calls().map(|it| it.id.clone()).collect());
+        let want = ["x", "x_2", "call", "call_2", "x_2_2"].map(str::to_owned);
+        assert_eq!(ids, Ok(want.to_vec()));
     }
 
     #[track_caller]

@@ -26,7 +26,7 @@ const LOCK_LIMIT: Duration = Duration::from_secs(90);
 const FILE_LIMIT: Duration = Duration::from_secs(120);
 
 /// The whole output of a command that is saved in the workspace, in bytes.
-const SAVED_OUTPUT_CAP: u64 = 64 * 1024 * 1024;
+pub const SAVED_OUTPUT_CAP: u64 = 64 * 1024 * 1024;
 
 /// Saved outputs that are kept.
 const SAVED_OUTPUTS: u64 = 50;

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use host::HostLayout;
 
-use super::limits::{Bounds, Cgroup};
+use super::limits::{self, Bounds, Cgroup};
 use super::{InnerLimits, Role, Runtime, Sandbox, Spec};
 use crate::config::MountConfig;
 use crate::error::{Error, Kind, Result};
@@ -37,6 +37,24 @@ pub struct Bubblewrap {
 /// to install or to allow. Starts two short programs.
 pub fn available() -> Result<()> {
     trial::check(&HostLayout::look()?)
+}
+
+/// The agents of a home for which this host still bounds something.
+pub fn agents(instance: &str) -> Vec<String> {
+    limits::left_of(instance).into_iter().map(|it| it.agent).collect()
+}
+
+/// Ends and removes what there is of one agent of one home.
+pub fn remove_agent(instance: &str, agent: &str) -> Result<()> {
+    let left = limits::left_of(instance).into_iter().filter(|it| it.agent == agent);
+    left.map(|it| it.remove()).collect()
+}
+
+/// Removes what there is of agents that are not among those that are to have
+/// one, unless a call is in it.
+pub fn reap(instance: &str, known_agents: &[String]) {
+    let left = limits::left_of(instance).into_iter();
+    left.filter(|it| !known_agents.contains(&it.agent)).for_each(|it| it.remove_if_idle());
 }
 
 impl Bubblewrap {

@@ -5,6 +5,7 @@
 //! cgroup gives is left to tool-client ([`InnerLimits`]), and
 //! [`Cgroup::describe`] says which is which.
 
+mod left;
 mod places;
 #[cfg(test)]
 mod tests;
@@ -14,22 +15,18 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, geteuid, pidfd_open, pidfd_send_signal};
+use rustix::process::geteuid;
 
+pub use self::left::{Left, left_of};
 use self::places::{Controller, Place, Version, places};
 use super::InnerLimits;
-use crate::error::{During, Error, Kind, Result};
+use crate::error::{During, Kind, Result};
 
 /// Microseconds in which a processor quota counts.
 const CPU_PERIOD: u64 = 100_000;
-
-/// How long killed processes may take to be gone.
-const END_LIMIT: Duration = Duration::from_secs(5);
 
 /// What an agent may use.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -64,12 +61,10 @@ struct Settled {
 impl Cgroup {
     /// The cgroup that an agent has on this host; nothing is made yet.
     pub fn new(instance: &str, agent: &str, bounds: Bounds) -> Self {
-        let read = |path| fs::read_to_string(path).unwrap_or_default();
-        let (mountinfo, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
         Self {
             bounds,
-            name: Path::new(&format!("beige-{instance}")).join(agent),
-            places: places(&mountinfo, &own, geteuid().is_root()),
+            name: group(instance).join(agent),
+            places: places_here(),
             settled: OnceLock::new(),
         }
     }
@@ -146,31 +141,12 @@ impl Cgroup {
 
     /// Kills every process in it and waits until they are gone.
     pub fn kill(&self) -> Result<()> {
-        let deadline = Instant::now() + END_LIMIT;
-        for folder in self.all_folders().filter(|it| it.is_dir()) {
-            // Whichever of these exists keeps it from forking meanwhile.
-            let _ = set(&folder, "pids.max", "0");
-            let _ = set(&folder, "cgroup.kill", "1");
-            kill_members(&folder, deadline)?;
-        }
-        Ok(())
+        left::kill(&self.all_folders())
     }
 
     /// Kills every process in it and removes it.
     pub fn remove(&self) -> Result<()> {
-        self.kill()?;
-        for folder in self.all_folders() {
-            match fs::remove_dir(&folder) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(error)
-                        .during(Kind::Sandbox, format!("remove the cgroup {}", folder.display()));
-                }
-                _ => {}
-            }
-            // Fails while the gateway has other agents.
-            let _ = folder.parent().map(fs::remove_dir);
-        }
-        Ok(())
+        left::remove(&self.all_folders())
     }
 
     fn gives(&self, controller: Controller) -> bool {
@@ -183,8 +159,8 @@ impl Cgroup {
     }
 
     /// The folders that a gateway of this home may ever have used.
-    fn all_folders(&self) -> impl Iterator<Item = PathBuf> + '_ {
-        self.places.iter().flat_map(|it| &it.bases).map(|it| it.join(&self.name))
+    fn all_folders(&self) -> Vec<PathBuf> {
+        self.places.iter().flat_map(|it| &it.bases).map(|it| it.join(&self.name)).collect()
     }
 
     /// Decided once: where it can be made and what is bounded there.
@@ -269,6 +245,17 @@ fn optional(done: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// The folder of a home's cgroups, below a base.
+fn group(instance: &str) -> PathBuf {
+    PathBuf::from(format!("beige-{instance}"))
+}
+
+fn places_here() -> Vec<Place> {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let (mountinfo, own) = (read("/proc/self/mountinfo"), read("/proc/self/cgroup"));
+    places(&mountinfo, &own, geteuid().is_root())
+}
+
 /// Microseconds of processor time in a period; the kernel takes no less than
 /// a thousand.
 fn quota(cpus: f64) -> u64 {
@@ -319,44 +306,4 @@ fn move_into(folder: &Path, process: u32) -> Result<()> {
 fn counted(text: &str, name: &str) -> u64 {
     let mut pairs = text.lines().filter_map(|it| it.split_once(' '));
     pairs.find(|(it, _)| *it == name).and_then(|(_, it)| it.parse().ok()).unwrap_or(0)
-}
-
-/// Kills round by round until the list is empty.
-fn kill_members(folder: &Path, deadline: Instant) -> Result<()> {
-    let what = || format!("end the processes in {}", folder.display());
-    loop {
-        let list = fs::read_to_string(folder.join("cgroup.procs")).during(Kind::Sandbox, what())?;
-        let members: Vec<_> =
-            list.lines().filter_map(|it| it.parse().ok()).filter_map(Pid::from_raw).collect();
-        if members.is_empty() {
-            return Ok(());
-        }
-        for member in members {
-            // A descriptor first: the number could be another's by now, but
-            // what the descriptor holds can be seen to be a member still.
-            let Ok(process) = pidfd_open(member, PidfdFlags::empty()) else { continue };
-            if !is_member(folder, member) {
-                continue;
-            }
-            pidfd_send_signal(&process, Signal::KILL)
-                .or_else(|error| if error == Errno::SRCH { Ok(()) } else { Err(error) })
-                .during(Kind::Sandbox, what())?;
-            let left = deadline.saturating_duration_since(Instant::now());
-            let left =
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-            let gone = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left));
-            if gone != Ok(1) && Instant::now() >= deadline {
-                return Err(Error::new(Kind::Timeout, what()));
-            }
-        }
-        if Instant::now() >= deadline {
-            return Err(Error::new(Kind::Timeout, what()));
-        }
-    }
-}
-
-fn is_member(folder: &Path, process: Pid) -> bool {
-    let number = process.as_raw_nonzero().to_string();
-    fs::read_to_string(folder.join("cgroup.procs"))
-        .is_ok_and(|it| it.lines().any(|line| line == number))
 }

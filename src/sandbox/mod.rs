@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 
-pub use agent::{AgentSandbox, FileAnswer};
+pub use agent::{AgentSandbox, FileAnswer, SAVED_OUTPUT_CAP};
 pub use client::TOOL_CLIENT;
 pub use prepare::{instance, prepare};
 

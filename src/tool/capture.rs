@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 
-use crate::sandbox::Output;
+use crate::sandbox::{Output, SAVED_OUTPUT_CAP};
 
 /// Takes standard output and standard error in order of arrival.
 #[derive(Debug)]
@@ -37,6 +37,9 @@ impl Capture {
         let head = without_cut_end(&self.head);
         let tail = without_cut_start(&tail);
         let place = match saved {
+            Some(path) if self.total > SAVED_OUTPUT_CAP => {
+                format!("the first {} MiB of the output are in {path}", SAVED_OUTPUT_CAP >> 20)
+            }
             Some(path) => format!("the whole output is in {path}"),
             None => "the whole output was not saved".to_owned(),
         };
@@ -139,6 +142,17 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_marked() {
         check(10, &[b"a\xffb\n"], "a\u{fffd}b\n[bytes that are not UTF-8 are shown as \u{fffd}]");
+    }
+
+    #[test]
+    fn of_what_is_more_than_is_saved_no_whole_is_promised() {
+        #[track_caller]
+        fn check_place(total: u64, want: &str) {
+            let capture = Capture { total, ..Capture::new(10) };
+            assert!(capture.into_text(Some("/saved")).contains(want));
+        }
+        check_place(SAVED_OUTPUT_CAP, "; the whole output is in /saved …]");
+        check_place(SAVED_OUTPUT_CAP + 1, "; the first 64 MiB of the output are in /saved …]");
     }
 
     #[test]

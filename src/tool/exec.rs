@@ -33,6 +33,9 @@ impl Exec {
     /// Reads the arguments; the error is for the model.
     pub(super) fn parse(params: &Map<String, Value>, default: Duration) -> Result<Self, String> {
         let command = files::text(params, "command")?;
+        if command.trim().is_empty() {
+            return Err("`command` is empty: it must be a line for the shell".to_owned());
+        }
         if command.contains('\0') {
             return Err("`command` holds a NUL character, which no command line can".to_owned());
         }

@@ -231,6 +231,10 @@ impl Toolbox {
     /// wrong, denied, no audit line could be written, no sandbox), that it was
     /// called off, or that the sandbox broke under it.
     pub fn run(&self, caller: &Caller, call: Call<'_>, cancel: &Cancel) -> Result<Answer> {
+        self.checked_run(caller, call, cancel).map_err(|it| self.masked_error(it))
+    }
+
+    fn checked_run(&self, caller: &Caller, call: Call<'_>, cancel: &Cancel) -> Result<Answer> {
         let Some(equipment) = self.equipment.get(&caller.agent) else {
             let what = format!("there is no agent `{}`", caller.agent);
             return Err(Error::new(Kind::Missing, what));
@@ -279,6 +283,13 @@ impl Toolbox {
     /// A text with all known secrets masked.
     pub fn mask(&self, text: &str) -> String {
         self.redactor.mask(text).into_owned()
+    }
+
+    fn masked_error(&self, error: Error) -> Error {
+        match self.redactor.mask(&error.to_string()) {
+            Cow::Owned(masked) => Error::new(error.kind(), masked),
+            Cow::Borrowed(_) => error,
+        }
     }
 
     fn masked(&self, mut answer: Answer) -> Answer {

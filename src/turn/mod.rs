@@ -7,10 +7,12 @@
 mod event;
 mod hands;
 mod prompt;
+mod veil;
 
 pub use event::TurnEvent;
 pub use hands::Equipped;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
+pub use veil::Veil;
 
 use serde_json::{Value, json};
 

@@ -193,6 +193,30 @@ fn a_sandbox_that_a_call_is_using_is_not_removed() {
 }
 
 #[test]
+fn a_gateway_that_comes_and_goes_leaves_a_sandbox_in_use_alone() {
+    with_docker(|world| {
+        let mut child = world
+            .beige([
+                "exec",
+                "a",
+                "--",
+                "sh",
+                "-c",
+                "touch began; until [ -e go ]; do sleep 0.05; done",
+            ])
+            .spawn()
+            .expect("beige runs");
+        wait_until("it began", || world.workspace("a").join("began").exists());
+        world.start_gateway();
+        assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
+        world.run(["gateway", "stop"]).expect(0);
+        assert_eq!(state_of(&world.container()), "running");
+        fs::write(world.workspace("a").join("go"), "").unwrap();
+        assert_eq!(child.wait().expect("it ends").code(), Some(0));
+    });
+}
+
+#[test]
 fn an_image_is_made_without_a_registry() {
     with_docker(|world| {
         let image = Image(format!("beige-suite:offline-{}", std::process::id()));

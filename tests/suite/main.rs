@@ -12,13 +12,16 @@
 mod audit;
 mod bubblewrap;
 mod cli;
+mod config;
 mod containers;
 mod docker;
 mod exec;
+mod full_disk;
 mod gateway;
 mod layers;
 mod oneshots;
 mod planted;
+mod prompt;
 mod sandbox;
 mod socket;
 mod support;

@@ -3,14 +3,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::MetadataExt;
-use std::process::{Child, Stdio};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use serde_json::json;
 
 use crate::support::{
-    Runtime, World, docker, on_each_runtime, processes_with, state_of, wait_until,
+    Finished, Runtime, World, docker, on_each_runtime, processes_with, state_of, wait_until,
     with_and_without_gateway,
 };
 
@@ -217,8 +217,7 @@ fn settled(gateway: &Child) -> (usize, usize) {
 
 /// Sends a signal to a child and waits for its end.
 fn end(child: &mut Child, signal: &str) -> Option<i32> {
-    let status =
-        std::process::Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
+    let status = Command::new("kill").args(["-s", signal, &child.id().to_string()]).status();
     assert!(status.expect("kill runs").success());
     child.wait().expect("it ends").code()
 }
@@ -298,7 +297,7 @@ fn kill_bwrap_above(command: &str) {
         line.starts_with(b"/beige/tool-client") && inside.iter().any(parent_of)
     });
     let id = found.expect("a supervisor").to_string();
-    assert!(std::process::Command::new("kill").args(["-9", &id]).status().unwrap().success());
+    assert!(Command::new("kill").args(["-9", &id]).status().unwrap().success());
 }
 
 type Started = (Child, BufReader<std::process::ChildStdout>);
@@ -373,4 +372,41 @@ fn what_is_left_in_the_background_ends_or_lives_as_told() {
             }
         }
     });
+}
+
+#[test]
+fn host_and_agent_share_a_workspace_whatever_the_umask() {
+    on_each_runtime(|world| {
+        if fs::metadata("/proc/self").unwrap().uid() != 0 {
+            return;
+        }
+        let folder = world.root.join("ws");
+        fs::create_dir(&folder).unwrap();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+        chown(&folder, Some(1234), Some(1234)).unwrap();
+        world.write_config(
+            &world.agent("a", "", &format!("workspaceDir: '{}',", folder.display())),
+            "",
+        );
+        let line = "umask 077; mkdir d; echo agent > d/agent; id -u";
+        let done = strictly(world, &["exec", "a", "--", "sh", "-c", line]);
+        assert_eq!(done.expect(0).text(), "1234\n");
+        let host = "umask 077; cat d/agent; echo host > d/host; rm d/agent";
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", "1234", "--regid", "1234", "--clear-groups", "sh", "-c", host]);
+        let host = Finished::from(command.current_dir(&folder).output().unwrap());
+        assert_eq!(host.expect(0).text(), "agent\n");
+        let line = "cat d/host && rm d/host && rmdir d";
+        let done = strictly(world, &["exec", "a", "--", "sh", "-c", line]);
+        assert_eq!(done.expect(0).text(), "host\n");
+    });
+}
+
+/// Runs `beige` under umask 077.
+fn strictly(world: &World, arguments: &[&str]) -> Finished {
+    let beige = world.beige(arguments);
+    let mut command = Command::new("sh");
+    command.args(["-c", "umask 077; exec \"$0\" \"$@\""]).arg(beige.get_program());
+    command.args(beige.get_args()).env("BEIGE_HOME", world.home());
+    command.output().expect("sh runs").into()
 }

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::support::{Runtime, World, is_alive, on_each_runtime, runtimes, wait_until};
+use crate::support::{
+    Runtime, World, is_alive, on_each_runtime, peak_memory, runtimes, signal, wait_until,
+};
 
 /// A tool that shows how it was called, and can wait and fail.
 const PROBE: &str = r#"#!/bin/sh
@@ -279,11 +281,12 @@ fn a_line_without_an_end_takes_no_memory() {
 
 /// Most memory that the gateway has held, in KiB.
 fn high_water(world: &World) -> u64 {
+    peak_memory(gateway_pid(world))
+}
+
+fn gateway_pid(world: &World) -> u32 {
     let pid = fs::read_to_string(world.home().join("gateway.pid")).expect("gateway.pid");
-    let pid = pid.split_whitespace().next().expect("a pid").to_owned();
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("its status");
-    let line = status.lines().find(|it| it.starts_with("VmHWM:")).expect("VmHWM");
-    line.split_whitespace().nth(1).and_then(|it| it.parse().ok()).expect("a number")
+    pid.split_whitespace().next().and_then(|it| it.parse().ok()).expect("a pid")
 }
 
 #[test]
@@ -520,10 +523,7 @@ fn a_restarted_gateway_is_found_from_the_same_sandbox() {
         let notes = world.sh("notes add two && notes list").expect(0);
         assert!(notes.text().ends_with("1. one\n2. two\n"), "{}", notes.text());
         // Killed and started again, under a container that went on.
-        let pid = fs::read_to_string(world.home().join("gateway.pid")).expect("gateway.pid");
-        let pid = pid.split_whitespace().next().expect("a pid").to_owned();
-        let killed = std::process::Command::new("kill").args(["-9", &pid]).status();
-        assert!(killed.expect("kill runs").success());
+        signal(gateway_pid(world), "KILL");
         world.start_gateway();
         let before = container(world);
         world.sh("notes list").expect(0);

@@ -3,11 +3,13 @@
 //! refuse, and what the audit log keeps of it.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::net::UnixStream;
 
 use serde_json::{Value, json};
 
-use crate::support::{World, on_each_runtime};
+use crate::support::{World, on_each_runtime, peak_memory};
 
 /// Three bytes a character.
 const JAPANESE: &str = "日本語の文章が境目で壊れない";
@@ -87,10 +89,11 @@ fn exec_answers_with_the_exit_code_and_the_output() {
             false,
         );
         fails(world, "exec", json!({"command": "nosuchcmd"}), "Exit code: 127\n");
-        // Fifty in a row: none loses its output.
-        for number in 0..50 {
-            check(world, &format!("echo {number}"), &format!("Exit code: 0\n{number}\n"), false);
-        }
+        // As long as the kernel lets an argument be, and longer.
+        let long = |length: usize| format!("echo {} | wc -c", "語".repeat(length / 3));
+        check(world, &long(120_000), "Exit code: 0\n120001\n", false);
+        let (text, is_error) = world.tool("exec", json!({"command": long(180_000)}));
+        assert!(is_error && text.contains("its arguments are too long"), "{text}");
     });
 }
 
@@ -126,13 +129,15 @@ fn of_a_large_output_the_ends_are_shown_and_the_whole_is_saved() {
         let saved = saved.trim_end_matches([' ', '…', ']']);
         let whole: String = (1..=200_000).map(|it| format!("{it}\n")).collect();
         assert!(on_host(world, saved) == whole.as_bytes(), "{saved} is not the whole output");
-        // 60 more of them: the newest 50 stay.
-        let many = "for i in $(seq 60); do printf '%s\\n' $i; done; head -c 60000 /dev/zero";
-        for _ in 0..51 {
-            ok(world, "exec", json!({"command": many}));
-        }
+        // Of more than fifty the newest stay.
+        let older = "cd .beige/outputs; for i in $(seq 10 69); do : >10000000000$i-00000000; done";
+        ok(world, "exec", json!({ "command": older }));
+        ok(world, "exec", json!({"command": "head -c 60000 /dev/zero"}));
         let folder = fs::read_dir(world.workspace("a").join(".beige/outputs")).expect("a folder");
-        assert_eq!(folder.count(), 50);
+        let names = folder.flatten().map(|it| it.file_name().to_string_lossy().into_owned());
+        let names: Vec<String> = names.collect();
+        let left = names.iter().filter(|it| it.starts_with('1') && it.ends_with("-00000000"));
+        assert_eq!((names.len(), left.count()), (50, 48));
     });
 }
 
@@ -143,7 +148,7 @@ fn the_gateways_memory_does_not_grow_with_the_output() {
         let before = high_water(world);
         let text =
             ok(world, "exec", json!({"command": "head -c 100000000 /dev/zero | tr '\\0' x"}));
-        assert!(text.contains(" bytes left out"), "{}", text.len());
+        assert!(text.contains("; the first 64 MiB of the output are in "), "{}", text.len());
         let grown = high_water(world).saturating_sub(before);
         assert!(grown < 24 * 1024, "{grown} KiB more");
         // What was kept of it is bounded, too.
@@ -157,13 +162,7 @@ fn the_gateways_memory_does_not_grow_with_the_output() {
 /// Most memory that the gateway has held, in KiB.
 fn high_water(world: &World) -> u64 {
     let pid = fs::read_to_string(world.home().join("gateway.pid")).expect("gateway.pid");
-    let status = fs::read_to_string(format!(
-        "/proc/{}/status",
-        pid.split_whitespace().next().expect("a pid")
-    ))
-    .expect("its status");
-    let line = status.lines().find(|it| it.starts_with("VmHWM:")).expect("VmHWM");
-    line.split_whitespace().nth(1).and_then(|it| it.parse().ok()).expect("a number")
+    peak_memory(pid.split_whitespace().next().and_then(|it| it.parse().ok()).expect("a pid"))
 }
 
 #[test]
@@ -438,6 +437,7 @@ fn a_request_that_is_wrong_is_400_and_names_the_field() {
         (br#"{"tool":"exec","params":[]}"#, "`params`"),
         (br#"{"tool":"exec","params":{}}"#, "`command`"),
         (br#"{"tool":"exec","params":{"x":1}}"#, "`command`"),
+        (br#"{"tool":"exec","params":{"command":" \n"}}"#, "`command` is empty"),
         (br#"{"tool":"exec","params":{"command":["ls"]}}"#, "`command`"),
         (br#"{"tool":"exec","params":{"command":"ls","timeout":"soon"}}"#, "`timeout`"),
         (br#"{"tool":"exec","params":{"command":"ls","timeout":-1}}"#, "`timeout`"),
@@ -539,6 +539,16 @@ fn a_secret_leaves_the_gateway_nowhere() {
         }
         let reply = world.post("/api/agents/a/exec", &json!({"tool": SECRET, "params": {}}));
         assert!(!reply.text().contains("tr0ub4dor"), "{}", reply.text());
+        let socket = world.home().join("sockets/a/gateway.sock");
+        let mut socket = UnixStream::connect(socket).expect("the agent's socket");
+        let denied = json!({"type": "tool_request", "tool": SECRET, "args": []});
+        let unknown = json!({"type": "tool_request", SECRET: 1});
+        writeln!(socket, "{denied}\n{unknown}").expect("sent");
+        socket.shutdown(std::net::Shutdown::Write).expect("half closed");
+        let mut answers = String::new();
+        socket.read_to_string(&mut answers).expect("answers");
+        assert!(answers.contains("tool '••••' is not allowed"), "{answers}");
+        assert!(answers.contains("unknown field `••••`"), "{answers}");
     });
 }
 

@@ -1,0 +1,168 @@
+//! Between a turn and whoever listens: no event shows a known secret, also
+//! where a model says one in several pieces. Text that could be the beginning
+//! of a secret is held back until it is one or is none.
+
+use std::mem;
+
+use serde_json::Value;
+
+use super::TurnEvent;
+use crate::secret::Redactor;
+
+/// Passes events on, masked.
+pub struct Veil<'a> {
+    redactor: &'a Redactor,
+    tell: &'a mut dyn FnMut(TurnEvent),
+    stream: Stream,
+    held: String,
+}
+
+/// What the pieces that are held belong to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stream {
+    Text,
+    Thinking,
+}
+
+impl<'a> Veil<'a> {
+    /// In front of `tell`.
+    pub fn new(redactor: &'a Redactor, tell: &'a mut dyn FnMut(TurnEvent)) -> Self {
+        Self { redactor, tell, stream: Stream::Text, held: String::new() }
+    }
+
+    /// Passes one event on; what was held goes before it.
+    pub fn pass(&mut self, event: TurnEvent) {
+        match event {
+            TurnEvent::TextDelta { delta } => self.take(Stream::Text, &delta),
+            TurnEvent::ThinkingDelta { delta } => self.take(Stream::Thinking, &delta),
+            other => {
+                self.release(self.held.len());
+                let masked = self.masked(other);
+                (self.tell)(masked);
+            }
+        }
+    }
+
+    fn take(&mut self, stream: Stream, delta: &str) {
+        if self.stream != stream {
+            self.release(self.held.len());
+            self.stream = stream;
+        }
+        self.held.push_str(delta);
+        self.release(self.redactor.settled(&self.held));
+    }
+
+    /// Tells that much of what is held.
+    fn release(&mut self, length: usize) {
+        if length == 0 {
+            return;
+        }
+        let rest = self.held.split_off(length);
+        let told = mem::replace(&mut self.held, rest);
+        let delta = self.text(told);
+        (self.tell)(match self.stream {
+            Stream::Text => TurnEvent::TextDelta { delta },
+            Stream::Thinking => TurnEvent::ThinkingDelta { delta },
+        });
+    }
+
+    fn masked(&self, event: TurnEvent) -> TurnEvent {
+        match event {
+            TurnEvent::ToolStart { id, tool, params } => {
+                TurnEvent::ToolStart { id, tool: self.text(tool), params: self.value(params) }
+            }
+            TurnEvent::ToolOutput { id, delta } => {
+                TurnEvent::ToolOutput { id, delta: self.text(delta) }
+            }
+            TurnEvent::Done { response, note } => {
+                TurnEvent::Done { response: self.text(response), note }
+            }
+            TurnEvent::Error { category, message, partial } => TurnEvent::Error {
+                category,
+                message: self.text(message),
+                partial: partial.map(|it| self.text(it)),
+            },
+            TurnEvent::Blocked { reason } => TurnEvent::Blocked { reason: self.text(reason) },
+            other => other,
+        }
+    }
+
+    fn text(&self, text: String) -> String {
+        self.redactor.mask(&text).into_owned()
+    }
+
+    fn value(&self, value: Value) -> Value {
+        match value {
+            Value::String(text) => Value::String(self.text(text)),
+            Value::Array(items) => items.into_iter().map(|it| self.value(it)).collect(),
+            Value::Object(fields) => {
+                fields.into_iter().map(|(key, it)| (self.text(key), self.value(it))).collect()
+            }
+            other => other,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(events: &[Value], want: &[Value]) {
+        let redactor = Redactor::new();
+        redactor.learn("s3cret-key");
+        let mut told = Vec::new();
+        let mut tell = |event| told.push(serde_json::to_value(event).unwrap_or_default());
+        let mut veil = Veil::new(&redactor, &mut tell);
+        for event in events {
+            let text = |name: &str| event[name].as_str().unwrap_or_default().to_owned();
+            veil.pass(match event["type"].as_str() {
+                Some("text_delta") => TurnEvent::TextDelta { delta: text("delta") },
+                Some("thinking_delta") => TurnEvent::ThinkingDelta { delta: text("delta") },
+                Some("tool_start") => TurnEvent::ToolStart {
+                    id: text("id"),
+                    tool: text("tool"),
+                    params: event["params"].clone(),
+                },
+                _ => TurnEvent::Done { response: text("response"), note: None },
+            });
+        }
+        assert_eq!(told, want);
+    }
+
+    fn said(text: &str) -> Value {
+        json!({"type": "text_delta", "delta": text})
+    }
+
+    #[test]
+    fn a_secret_in_pieces_is_never_told() {
+        let done = json!({"type": "done", "response": "••••"});
+        for cut in 1..10 {
+            let (first, second) = "s3cret-key".split_at(cut);
+            let pieces =
+                [said(first), said(second), json!({"type": "done", "response": "s3cret-key"})];
+            check(&pieces, &[said("••••"), done.clone()]);
+        }
+    }
+
+    #[test]
+    fn what_proves_to_be_none_is_told_late() {
+        let thought = json!({"type": "thinking_delta", "delta": "s3"});
+        let done = json!({"type": "done", "response": ""});
+        check(
+            &[said("a"), said("b s3c"), said("ond"), said(" s3c"), thought.clone(), done.clone()],
+            &[said("a"), said("b "), said("s3cond"), said(" "), said("s3c"), thought, done],
+        );
+    }
+
+    #[test]
+    fn arguments_are_masked_wherever_they_hold_one() {
+        let start = |secret: &str| {
+            json!({"type": "tool_start", "id": "1", "tool": "exec",
+                "params": {"command": format!("echo {secret}"), "list": [secret], "number": 1}})
+        };
+        check(&[start("s3cret-key")], &[start("••••")]);
+    }
+}

@@ -1,0 +1,436 @@
+//! The configuration as a person meets it: what is wrong with it, where, and
+//! what `check` and `show` print. No sandbox is started.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::support::{Finished, World, runtimes};
+
+/// Twelve lines of which none is wrong; `_` stands for what a test adds.
+fn sound(root: &str, provider: &str, agent: &str) -> String {
+    format!(
+        "{{\n  llm: {{ providers: {{ p: {{ api: 'replay', cassette: './cassette.jsonl', {provider} }} }} }},\n  \
+         agents: {{\n    a: {{\n      model: {{ provider: 'p', model: 'm' }},\n      tools: [],\n      \
+         {agent}\n    }},\n  }},\n  gateway: {{ port: 0 }},\n  {root}\n}}\n"
+    )
+}
+
+fn world() -> World {
+    World::new(*runtimes().last().expect("a runtime"))
+}
+
+fn checked(world: &World, text: impl AsRef<[u8]>) -> Finished {
+    fs::write(world.config_file(), text).expect("written");
+    world.run(["config", "check"])
+}
+
+/// Findings of `config check --json`: severity, path, message.
+#[track_caller]
+fn findings(world: &World, text: &str, code: i32) -> Vec<Value> {
+    fs::write(world.config_file(), text).expect("written");
+    let done = world.run(["config", "check", "--json"]).expect(code);
+    let document = done.json();
+    assert_eq!(document["ok"], code == 0);
+    document["findings"].as_array().expect("findings").clone()
+}
+
+/// Exactly one error, at that key path, that says `want`; every command that
+/// needs the configuration refuses it with the same.
+#[track_caller]
+fn refused(world: &World, text: &str, path: &str, want: &str) {
+    let all = findings(world, text, 78);
+    let found = all.iter().any(|it| {
+        it["severity"] == "error"
+            && it["path"] == path
+            && it["message"].as_str().is_some_and(|it| it.contains(want))
+            && it["line"].is_u64()
+            && it["column"].is_u64()
+    });
+    assert!(found, "no {want:?} at {path}: {all:#?}");
+    assert_eq!(all.len(), 1, "{all:#?}");
+}
+
+#[test]
+fn odd_files_are_read_or_refused_with_a_sentence() {
+    let world = world();
+    let text = sound("", "", "");
+    checked(&world, format!("\u{feff}{text}")).expect(0);
+    checked(&world, text.replace('\n', "\r\n")).expect(0);
+    checked(&world, format!("\u{feff}{}", text.replace('\n', "\r\n"))).expect(0);
+    let brackets = "[".repeat(200_000);
+    let nested = format!("{{ agents: {}", "{ a: ".repeat(200_000));
+    for (bytes, want) in [
+        (&b""[..], "empty"),
+        (b" \n\t", "empty"),
+        ("\u{feff}".as_bytes(), "empty"),
+        (b"[]", "object"),
+        (b"7", "object"),
+        (b"{ a: ", "config.json5:1:"),
+        (b"{ a: \xff }", "UTF-8"),
+        (brackets.as_bytes(), "deep"),
+        (nested.as_bytes(), "deep"),
+        (&vec![b' '; 20_000_000], "larger than"),
+    ] {
+        let done = checked(&world, bytes).expect(78);
+        let said = format!("{}{}", done.text(), done.stderr);
+        let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(20)]).into_owned();
+        assert!(said.contains(want) && said.contains("config.json5"), "{shown:?}: {said}");
+        assert!(said.lines().count() <= 2 && said.len() < 1_000, "{said}");
+        for command in
+            [&["gateway", "start"][..], &["exec", "a", "--", "true"], &["prompt", "a", "x"]]
+        {
+            let done = world.run(command);
+            assert_eq!(done.code, if command[0] == "exec" { 125 } else { 78 }, "{}", done.stderr);
+            assert!(done.stderr.contains(want), "{shown:?}: {}", done.stderr);
+        }
+    }
+    // A folder, a missing file, one that nobody can read, a FIFO.
+    fs::remove_file(world.config_file()).expect("removed");
+    let missing = world.run(["config", "check"]).expect(78);
+    assert!(format!("{}{}", missing.text(), missing.stderr).contains("beige setup"));
+    fs::create_dir(world.config_file()).expect("a folder");
+    let folder = world.run(["config", "check"]).expect(78);
+    assert!(format!("{}{}", folder.text(), folder.stderr).contains("folder"));
+    fs::remove_dir(world.config_file()).expect("removed");
+    let done = unreadable(&world);
+    let said = format!("{}{}", done.text(), done.stderr);
+    assert!(said.contains("closed.json5: may not be read by this user"), "{said}");
+    let fifo = world.config_file();
+    let made = Command::new("mkfifo").arg(&fifo).status().expect("mkfifo runs");
+    assert!(made.success());
+    let done = world.run(["config", "check"]).expect(78);
+    assert!(format!("{}{}", done.text(), done.stderr).contains("not a regular file"));
+}
+
+/// A check of a file that may not be read: root does it without the
+/// capabilities that overrule the modes of files.
+fn unreadable(world: &World) -> Finished {
+    let file = world.root.join("closed.json5");
+    fs::write(&file, sound("", "", "")).expect("written");
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).expect("a mode");
+    let program = world.beige(["config"]).get_program().to_owned();
+    let mut command = Command::new(&program);
+    if fs::read(&file).is_ok() {
+        command = Command::new("setpriv");
+        command.arg("--bounding-set=-dac_override,-dac_read_search").arg(program);
+    }
+    command.env("BEIGE_HOME", world.home()).arg("--config").arg(&file);
+    let done: Finished = command.args(["config", "check"]).output().expect("it runs").into();
+    done.expect(78)
+}
+
+#[test]
+fn an_unknown_key_is_a_warning_and_an_empty_table_is_none() {
+    let world = world();
+    let text = sound("\"nope\": 1,", "", "instrctions: 'x',");
+    let all = findings(&world, &text, 0);
+    let seen: Vec<Value> = all
+        .iter()
+        .map(|it| json!([it["severity"], it["path"], it["line"], it["column"], it["message"]]))
+        .collect();
+    assert!(
+        seen.contains(&json!(["warning", "nope", 11, 3, "unknown field, ignored"])),
+        "{seen:#?}"
+    );
+    let near = "unknown field, ignored; did you mean `instructions`?";
+    assert!(seen.contains(&json!(["warning", "agents.a.instrctions", 7, 7, near])), "{seen:#?}");
+    world.run(["config", "check", "--strict"]).expect(78);
+    world.run(["config", "check", "--strict", "--json"]).expect(78);
+    // It starts, and says so.
+    let done = world.run(["gateway", "start"]).expect(0);
+    assert!(
+        done.stderr.contains("nope") || world.gateway_log().contains("nope"),
+        "{}",
+        done.stderr
+    );
+    assert_eq!(world.get("/api/health").status, 200);
+    world.run(["gateway", "stop"]).expect(0);
+    for text in ["{\"agents\":{}}", "{}", "{llm:{providers:{}},agents:{}}"] {
+        fs::write(world.config_file(), text).expect("written");
+        for command in [["config", "check"], ["config", "show"], ["gateway", "start"]] {
+            let done = world.run(command).expect(78);
+            let said = format!("{}{}", done.text(), done.stderr);
+            assert!(said.contains("agents"), "{said}");
+        }
+    }
+}
+
+#[test]
+fn everything_that_is_wrong_is_said_at_once() {
+    let world = world();
+    let text = "{\n  llm: { providers: { p: { api: 'repaly' } } },\n  agents: {\n    \
+                'bl x/y': { model: { provider: 'p', model: 'm' }, tools: [] },\n    \
+                a: { model: { provider: 'q', model: 7 }, tools: 'notes', sandbox: { pidsLimit: 0 } },\n    \
+                b: { tools: [] },\n  },\n  gateway: { port: 70000, host: '0.0.0.0', auth: 'none' },\n}\n";
+    let done = checked(&world, text).expect(78);
+    let file = world.config_file();
+    for (place, path, want) in [
+        ("2:", "llm.providers.p.api", "did you mean `replay`"),
+        ("4:5", "agents[\"bl x/y\"]", "a-z, 0-9"),
+        ("5:", "agents.a.model.model", "string"),
+        ("5:19", "agents.a.model.provider", "there is no provider `q`; did you mean `p`"),
+        ("5:46", "agents.a.tools", "array"),
+        ("5:", "agents.a.sandbox.pidsLimit", "16"),
+        ("6:5", "agents.b.model", "missing"),
+        ("8:44", "gateway.auth", "loopback"),
+        ("8:", "gateway.port", "65535"),
+    ] {
+        let start = format!("{}:{place}", file.display());
+        let found = done.text().lines().any(|it| {
+            it.starts_with(&start) && it.contains(&format!(" {path}: ")) && it.contains(want)
+        });
+        assert!(found, "no {start}… {path}: …{want} in\n{}", done.text());
+    }
+    // The same lines stop every command.
+    let started = world.run(["gateway", "start"]).expect(78);
+    assert!(started.stderr.contains("bl x/y") && started.stderr.contains("gateway.port"));
+    let exec = world.run(["exec", "a", "--", "true"]).expect(125);
+    assert!(exec.stderr.contains("config.json5"), "{}", exec.stderr);
+    // What only a whole, well-typed file can show.
+    let text = sound("", "", "")
+        .replace("provider: 'p', model", "provider: 'q', model")
+        .replace("tools: []", "tools: ['notes', 'git']");
+    let all = findings(&world, &text, 78);
+    let said = json!(all).to_string();
+    assert!(said.contains("agents.a.model") && said.contains("q"), "{said}");
+}
+
+#[test]
+fn names_that_cannot_be_are_refused() {
+    let world = world();
+    let long = "x".repeat(41);
+    for name in ["", "A", "-a", "_a", "a b", "a/b", "..", "ä", "a.b", &long, "a\\n"] {
+        let text = sound("", "", "").replace("    a: {", &format!("    '{name}': {{"));
+        let done = checked(&world, &text);
+        assert_eq!(done.code, 78, "{name:?} was taken: {}", done.text());
+    }
+    for name in ["0", "a-b_c", &"x".repeat(40), "constructor", "__proto__"] {
+        let text = sound("", "", "").replace("    a: {", &format!("    '{name}': {{"));
+        let code = if name.starts_with('_') { 78 } else { 0 };
+        assert_eq!(checked(&world, &text).code, code, "{name:?}");
+    }
+    for name in ["read", "write", "patch", "exec", "tool-client", "sh", "A", "a b"] {
+        let plugins = format!("plugins: {{ '{name}': {{ path: './x' }} }},");
+        assert_eq!(checked(&world, sound(&plugins, "", "")).code, 78, "{name:?} was taken");
+    }
+}
+
+#[test]
+fn what_is_not_built_is_refused_by_name() {
+    let world = world();
+    let not_yet = "not supported by this version";
+    for (field, path) in [
+        ("apiKey: 'x'", "apiKey"),
+        ("baseUrl: 'http://127.0.0.1:1'", "baseUrl"),
+        ("concurrency: 1", "concurrency"),
+        ("headers: { a: 'b' }", "headers"),
+        ("caFile: 'x'", "caFile"),
+        ("proxy: 'http://x'", "proxy"),
+        ("timeouts: {}", "timeouts"),
+        ("models: {}", "models"),
+        ("record: true", "record"),
+    ] {
+        refused(&world, &sound("", field, ""), &format!("llm.providers.p.{path}"), not_yet);
+    }
+    for api in
+        ["anthropic-messages", "openai-completions", "openai-responses", "google-generative-ai"]
+    {
+        let text = sound("", "", "").replace("'replay'", &format!("'{api}'"));
+        refused(&world, &text, "llm.providers.p.api", not_yet);
+    }
+    for (field, path) in [
+        ("fallbackModels: [{ provider: 'p', model: 'n' }]", "fallbackModels"),
+        ("skills: ['x']", "skills"),
+        ("sandbox: { runtime: 'podman' }", "sandbox.runtime"),
+        ("sandbox: { network: { allow: ['x.org'] } }", "sandbox.network.allow"),
+        ("sandbox: { mask: [] }", "sandbox.mask"),
+        ("limits: { maxTurnSeconds: 1 }", "limits.maxTurnSeconds"),
+        ("limits: { maxTurnTokens: 1 }", "limits.maxTurnTokens"),
+        ("limits: { maxTurnCostUsd: 1 }", "limits.maxTurnCostUsd"),
+        ("limits: { inactivitySeconds: 1 }", "limits.inactivitySeconds"),
+        ("permissions: { mode: 'ask' }", "permissions.mode"),
+        ("permissions: { mode: 'readonly' }", "permissions.mode"),
+        ("permissions: { rules: [{ tool: 'exec', action: 'deny' }] }", "permissions.rules"),
+        ("permissions: { approvalSeconds: 3 }", "permissions.approvalSeconds"),
+        ("permissions: { unattended: 'deny' }", "permissions.unattended"),
+    ] {
+        refused(&world, &sound("", "", &format!("{field},")), &format!("agents.a.{path}"), not_yet);
+    }
+    for (field, path) in [
+        ("thinkingLevel: 'low'", "thinkingLevel"),
+        ("compactionThreshold: 0.5", "compactionThreshold"),
+    ] {
+        let text = sound("", "", "").replace("model: 'm'", &format!("model: 'm', {field}"));
+        refused(&world, &text, &format!("agents.a.model.{path}"), not_yet);
+    }
+    for (field, path) in [
+        ("guards: { promptLeak: true }", "guards"),
+        ("guards: {}", "guards"),
+        ("skills: { x: { path: './x' } }", "skills"),
+    ] {
+        refused(&world, &sound(&format!("{field},"), "", ""), path, not_yet);
+    }
+    let notes = format!("path: '{}/examples/notes'", env!("CARGO_MANIFEST_DIR"));
+    for (field, path) in [
+        ("command: ['x']", "command"),
+        ("url: 'http://x'", "url"),
+        ("headers: {}", "headers"),
+        ("onHookFailure: 'allow'", "onHookFailure"),
+        ("_source: 'x'", "_source"),
+    ] {
+        let plugins = format!("plugins: {{ notes: {{ {notes}, {field} }} }},");
+        refused(&world, &sound(&plugins, "", ""), &format!("plugins.notes.{path}"), not_yet);
+    }
+    // The start says the same.
+    fs::write(world.config_file(), sound("guards: {},", "", "")).expect("written");
+    let done = world.run(["gateway", "start"]).expect(78);
+    assert!(done.stderr.contains("guards") && done.stderr.contains(not_yet), "{}", done.stderr);
+    // Plugins that are not of the `run` form.
+    for form in [
+        json!({"command": ["./x"]}),
+        json!({"entry": "index.ts"}),
+        json!({"builtin": "git"}),
+        json!({"tools": [{"name": "x", "description": "x", "run": ["./x"]}], "provides": {"channel": true}}),
+        json!({"tools": [{"name": "x", "description": "x", "run": ["./x"]}], "provides": {"hooks": ["preToolExec"]}}),
+    ] {
+        let mut manifest = json!({"name": "x", "description": "x"});
+        manifest
+            .as_object_mut()
+            .expect("an object")
+            .extend(form.as_object().expect("an object").clone());
+        fs::create_dir_all(world.root.join("x")).expect("a folder");
+        fs::write(world.root.join("x/plugin.json"), manifest.to_string()).expect("written");
+        fs::write(world.config_file(), sound("plugins: { x: { path: './x' } },", "", ""))
+            .expect("written");
+        let done = world.run(["gateway", "start"]);
+        assert_eq!(done.code, 78, "{form}: {}", done.stderr);
+        assert!(done.stderr.contains("plugin"), "{form}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn an_agents_tools_must_be_there() {
+    let world = world();
+    let text = sound("", "", "").replace("tools: []", "tools: ['git']");
+    fs::write(world.config_file(), text).expect("written");
+    let done = world.run(["gateway", "start"]).expect(78);
+    assert!(done.stderr.contains("agents.a.tools: `git`"), "{}", done.stderr);
+    let text =
+        sound("", "", "pluginConfigs: { nots: {} },").replace("tools: []", "tools: ['notes']");
+    let notes = format!(
+        "plugins: {{ notes: {{ path: '{}/examples/notes' }} }}, gateway",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    fs::write(world.config_file(), text.replace("gateway", &notes)).expect("written");
+    let done = world.run(["gateway", "start"]).expect(78);
+    assert!(done.stderr.contains("nots") && done.stderr.contains("notes"), "{}", done.stderr);
+}
+
+#[test]
+fn a_variable_that_is_not_set_is_named_and_secrets_are_dots() {
+    let world = world();
+    let text = sound("", "", "instructions: 'x ${NOT_SET_ANYWHERE} ${HOME:-y} ${ALSO:-z} $${W}',");
+    refused(&world, &text, "agents.a.instructions", "NOT_SET_ANYWHERE");
+    fs::write(world.root.join("secret"), "s3cret-of-a-file\n").expect("written");
+    let text = sound("", "", "instructions: 'k ${file:./secret} x',");
+    fs::write(world.config_file(), &text).expect("written");
+    let shown = world.run(["config", "show"]).expect(0);
+    let document = shown.json();
+    assert_eq!(document["agents"]["a"]["instructions"], "••••");
+    assert_eq!(document["gateway"]["host"], "127.0.0.1");
+    assert_eq!(document["agents"]["a"]["limits"]["maxTurns"], 200);
+    assert!(!format!("{}{}", shown.text(), shown.stderr).contains("s3cret"));
+    // A name that looks secret is masked without being learnt from a file.
+    let notes = format!(
+        "plugins: {{ notes: {{ path: '{}/examples/notes', config: {{ api_key: 'plain-text-key', depth: {{ password: 'hunter22' }}, size: 3 }}, \
+         env: {{ NOTES_TOKEN: 'of-the-environment' }} }} }},",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    fs::write(world.config_file(), sound(&notes, "", "")).expect("written");
+    let shown = world.run(["config", "show", "--json"]).expect(0);
+    for secret in ["plain-text-key", "hunter22", "of-the-environment"] {
+        assert!(!shown.text().contains(secret), "{}", shown.text());
+    }
+    assert_eq!(shown.json()["plugins"]["notes"]["config"]["size"], 3);
+    for (value, want) in [
+        ("${file:./none}", "./none"),
+        ("${file:.}", "folder"),
+        ("${}", "${"),
+        ("${UNCLOSED", "${"),
+        ("${file:./big}", "64 KiB"),
+    ] {
+        fs::write(world.root.join("big"), "x".repeat(70_000)).expect("written");
+        let text = sound("", "", &format!("instructions: '{value}',"));
+        refused(&world, &text, "agents.a.instructions", want);
+    }
+    // A provider that no agent refers to is not looked into.
+    let text = sound("", "", "")
+        .replace("providers: {", "providers: { idle: { apiKey: '${NOT_SET_ANYWHERE}', api: 'x' },");
+    checked(&world, text).expect(0);
+}
+
+#[test]
+fn places_that_may_not_be_mounted_are_refused() {
+    let world = world();
+    let home = world.home().display().to_string();
+    fs::create_dir_all(world.home().join("agents/b/workspace")).expect("a folder");
+    fs::create_dir_all(world.home().join("agents/a/workspace")).expect("a folder");
+    std::os::unix::fs::symlink(world.home(), world.root.join("way")).expect("a link");
+    let root = world.root.display().to_string();
+    let way = format!("{root}/way/logs");
+    for place in [
+        home.as_str(),
+        &root,
+        &way,
+        "/",
+        "/proc",
+        "/run",
+        "/var/run",
+        "/etc/..",
+        "/sys",
+        "/dev",
+        &format!("{home}/agents/b/workspace"),
+    ] {
+        for field in [
+            format!("workspaceDir: '{place}',"),
+            format!("sandbox: {{ extraMounts: {{ '{place}': '/mnt/x' }} }},"),
+        ] {
+            let done = checked(&world, sound("", "", &field));
+            assert_eq!(done.code, 78, "{field} was taken");
+            assert!(
+                done.text().contains(if field.starts_with('w') {
+                    "workspaceDir"
+                } else {
+                    "extraMounts"
+                }),
+                "{}",
+                done.text()
+            );
+        }
+    }
+    for inside in [
+        "/beige",
+        "/tools/x",
+        "/skills",
+        "/proc",
+        "/sys/x",
+        "/dev",
+        "/",
+        "/workspace",
+        "/workspace/..",
+        "x",
+        "/mnt/../beige",
+    ] {
+        let field = format!("sandbox: {{ extraMounts: {{ '/opt': '{inside}' }} }},");
+        assert_eq!(checked(&world, sound("", "", &field)).code, 78, "{inside} was taken");
+    }
+    for name in ["PATH", "HOME", "LD_PRELOAD", "BEIGE_CALL", "a=b", ""] {
+        let field = format!("sandbox: {{ extraEnv: {{ '{name}': 'x' }} }},");
+        assert_eq!(checked(&world, sound("", "", &field)).code, 78, "{name} was taken");
+    }
+    let own = format!("workspaceDir: '{home}/agents/a/workspace',");
+    checked(&world, sound("", "", &own)).expect(0);
+}
