@@ -39,6 +39,8 @@ pub enum Role {
 #[derive(Debug)]
 pub struct HomeLock {
     _file: File,
+    /// The folder too: a file that somebody tidied away excludes nobody.
+    _folder: File,
 }
 
 /// The process that holds a home.
@@ -58,9 +60,10 @@ impl HomeLock {
         let path = home.pid_file();
         let what = format!("lock {}", path.display());
         let mut file = open(home)?;
+        let folder = File::open(home.root()).during(Kind::Internal, what.clone())?;
         let started = Instant::now();
         loop {
-            match file.try_lock() {
+            match try_both(&file, &folder) {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(error).during(Kind::Internal, what),
@@ -77,7 +80,7 @@ impl HomeLock {
             }
         }
         write_holder(&mut file, role).during(Kind::Internal, what)?;
-        Ok(Self { _file: file })
+        Ok(Self { _file: file, _folder: folder })
     }
 
     /// Holds the home to the very end of this process, when all else of it
@@ -105,6 +108,14 @@ impl HomeLock {
             }
         }
     }
+}
+
+fn try_both(file: &File, folder: &File) -> std::result::Result<(), TryLockError> {
+    file.try_lock()?;
+    folder.try_lock().inspect_err(|_| {
+        // Else a look at the file would find a holder that is none.
+        let _ = file.unlock();
+    })
 }
 
 /// Whether a process has that file open.
@@ -250,6 +261,19 @@ mod tests {
         let error = HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).expect_err("held");
         assert_eq!(error.kind(), Kind::Busy);
         assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
+        std::fs::remove_dir_all(home.root()).expect("removed");
+    }
+
+    #[test]
+    fn a_lock_file_that_was_removed_lets_no_second_in() {
+        let home = home("removed");
+        let never = Cancel::never();
+        let first = HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).expect("free");
+        std::fs::remove_file(home.pid_file()).expect("removed");
+        let second = HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never);
+        assert_eq!(second.expect_err("held").kind(), Kind::Conflict);
+        drop(first);
+        assert!(HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).is_ok());
         std::fs::remove_dir_all(home.root()).expect("removed");
     }
 
