@@ -218,7 +218,7 @@ fn wait_for_home(
     let deadline = Instant::now() + HOME_LIMIT;
     loop {
         match HomeLock::take(home, Role::Prompt, HOME_LOOK, cancel) {
-            Err(error) if error.kind() == Kind::Conflict && Instant::now() < deadline => {}
+            Err(error) if is_held(&error) && Instant::now() < deadline => {}
             other => return other.map(Some),
         }
         match through_gateway(api, request, told) {
@@ -226,6 +226,10 @@ fn wait_for_home(
             other => return other.map(|()| None),
         }
     }
+}
+
+fn is_held(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Conflict | Kind::Busy)
 }
 
 /// The turn in this process, which holds the home.
