@@ -44,7 +44,8 @@ Usage: beige prompt AGENT [OPTIONS] TEXT
 Options:
   --session KEY   go on in this conversation (default: a new one each time)
   --model P/M     a model of the agent's list, as provider/model
-  --json          one JSON document: {\"response\", \"session\"}
+  --json          one JSON document: {\"response\", \"session\"}, or of a turn
+                  that failed {\"error\", \"category\", \"partial\", \"session\"}
   --stream-json   one JSON object a line for each event of the turn
   --config FILE   use this configuration
 
@@ -281,6 +282,9 @@ impl Told {
                 if self.form == Form::Text && !text("partial").is_empty() {
                     print(&format!("{}\n", text("partial").trim_end()))?;
                 }
+                if self.form == Form::Json {
+                    self.failure(event)?;
+                }
                 self.code = if text("category") == "aborted" { ABORTED } else { 1 };
                 tell(&format!("beige prompt: {}", text("message")));
             }
@@ -290,6 +294,16 @@ impl Told {
             _ => {}
         }
         Ok(matches!(kind, "done" | "blocked" | "error"))
+    }
+
+    /// A failed turn as the one document: what the event says, and where the
+    /// conversation can be gone on with.
+    fn failure(&self, event: &Value) -> Result<()> {
+        let document = json!({
+            "error": event.get("message"), "category": event.get("category"),
+            "partial": event.get("partial"), "session": self.session,
+        });
+        print(&format!("{document}\n"))
     }
 
     fn answer(&self, response: &str, event: &Value) -> Result<()> {

@@ -311,7 +311,7 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 }
 
 /// A name beside another that nobody else uses.
-fn beside(path: &Path) -> PathBuf {
+pub(super) fn beside(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let mut name = OsString::from(".");
     name.push(path.file_name().unwrap_or_default());

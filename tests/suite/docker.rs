@@ -184,7 +184,7 @@ fn a_sandbox_that_a_call_is_using_is_not_removed() {
             .expect("beige runs");
         wait_until("it began", || world.workspace("a").join("began").exists());
         let done = world.run(["sandbox", "rm", "a"]).expect(1);
-        assert!(done.stderr.contains("a call is running in it"), "{}", done.stderr);
+        assert!(done.stderr.contains("in use by other calls"), "{}", done.stderr);
         assert_eq!(state_of(&world.container()), "running");
         let id = child.id().to_string();
         assert!(Command::new("kill").arg(&id).status().expect("kill runs").success());
@@ -262,6 +262,22 @@ fn hidden_from_the_daemon(world: &World) -> Finished {
     command.args(["-m", "sh", "-c", "mount -t tmpfs none \"$BEIGE_HOME\" && exec \"$0\" \"$@\""]);
     command.arg(beige.get_program()).args(beige.get_args());
     command.env("BEIGE_HOME", world.home()).output().expect("unshare runs").into()
+}
+
+#[test]
+fn a_daemon_that_does_not_answer_is_named_with_how_to_start_it() {
+    with_docker(|world| {
+        let nowhere = format!("unix://{}/none.sock", world.root.display());
+        let mut command = world.beige(["exec", "a", "--", "true"]);
+        let done = Finished::from(command.env("DOCKER_HOST", &nowhere).output().unwrap());
+        let done = done.expect(125);
+        assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+        assert!(done.stderr.contains("systemctl start docker"), "{}", done.stderr);
+        choose_by_itself(world);
+        let mut command = world.beige(["exec", "a", "--", "echo", "on"]);
+        let done = Finished::from(command.env("DOCKER_HOST", &nowhere).output().unwrap());
+        assert_eq!(done.expect(0).text(), "on\n");
+    });
 }
 
 #[test]

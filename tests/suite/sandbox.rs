@@ -39,15 +39,43 @@ fn nothing_of_the_host_is_in_it() {
 #[test]
 fn only_its_own_places_can_be_written() {
     on_each_runtime(|world| {
-        for place in ["/tools/bin", "/beige", "/usr", "/usr/bin", "/etc", "/proc/sys/kernel"] {
-            let done = world.exec(&["sh", "-c", &format!("echo x > {place}/planted")]);
-            assert_ne!(done.code, 0, "{place}");
-            let done = world.sh(&format!("rm -f {place}/* 2>/dev/null; ls {place} | head -1"));
-            assert_ne!(done.text(), "", "{place}");
+        for place in [
+            "/tools/bin",
+            "/tools/packages/notes",
+            "/beige",
+            "/usr",
+            "/usr/bin",
+            "/etc",
+            "/dev",
+            "/",
+        ] {
+            let line = format!("ls {place} >/dev/null || exit 77; echo x > {place}/planted");
+            assert_eq!(world.sh(&line).code, 2, "{place}");
+            let line = format!("mv {place}/$(ls {place} | head -1) /tmp/moved");
+            assert_eq!(world.sh(&line).code, 1, "{place}");
         }
         world.sh("echo x > /tmp/x && echo x > /workspace/x && echo x > ~/y").expect(0);
         let made = fs::metadata(world.workspace("a").join("x")).unwrap();
         assert_eq!((made.uid(), made.gid()), (10_000, 10_000));
+    });
+}
+
+#[test]
+fn a_mount_is_as_writable_as_it_was_told() {
+    on_each_runtime(|world| {
+        for name in ["kept", "free"] {
+            let folder = world.root.join(name);
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("file"), name).unwrap();
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o777)).unwrap();
+        }
+        let root = world.root.display();
+        let mounts = format!("'{root}/kept': '/kept:ro', '{root}/free': '/data/free'");
+        world.configure(&["a"], &format!("extraMounts: {{ {mounts} }}"));
+        assert_eq!(world.sh("cat /kept/file /data/free/file").expect(0).text(), "keptfree");
+        world.sh("echo x > /kept/new").expect(2);
+        world.sh("echo x > /data/free/new").expect(0);
+        assert!(world.root.join("free/new").exists() && !world.root.join("kept/new").exists());
     });
 }
 

@@ -50,8 +50,15 @@ pub(super) fn look(spec: &Spec) -> Result<View> {
     let doing = format!("look at the workspace {}", spec.workspace.display());
     let here = fs::metadata(&spec.workspace).during(Kind::Sandbox, doing.clone())?.ino();
     let command = exec_command(spec, Role::File);
-    let (_, complaint, answer) =
-        oneshot::converse(command, ANSWERS_WITHIN, &|_| (), ask).map_err(|it| it.within(doing))?;
+    let conversed = oneshot::converse(command, ANSWERS_WITHIN, &|_| (), ask);
+    let (_, complaint, answer) = match conversed {
+        Ok(it) => it,
+        // Something in there may hold it up for good.
+        Err(error) if error.kind() == Kind::Timeout => {
+            return Ok(View::NoAnswer(error.to_string()));
+        }
+        Err(error) => return Err(error.within(doing)),
+    };
     Ok(match answer {
         Ok(answer) => judge(here, &answer),
         Err(error) if complaint.is_empty() => View::NoAnswer(error.to_string()),

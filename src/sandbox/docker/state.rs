@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::super::prepare::beside;
 use super::container::Container;
 use crate::config::home::create_private;
 use crate::error::{During, Kind, Result};
@@ -77,7 +78,8 @@ impl State {
     }
 
     fn replace(&self, bytes: &[u8]) -> std::io::Result<()> {
-        let fresh = self.file.with_extension(format!("{}.tmp", std::process::id()));
+        // Several calls may find the same container up at once.
+        let fresh = beside(&self.file);
         let mut options = OpenOptions::new();
         let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
         file.write_all(bytes)?;
@@ -123,6 +125,23 @@ mod tests {
         state.forget()?;
         state.forget()?;
         assert!(!state.names("5bec"));
+        fs::remove_dir_all(&folder).during(Kind::Internal, "clean up")
+    }
+
+    #[test]
+    fn several_may_write_at_once() -> Result<()> {
+        let folder =
+            std::env::temp_dir().join(format!("beige-docker-states-{}", std::process::id()));
+        let state = State::new(folder.join("ada.json"));
+        let write_often =
+            || (0..200).try_for_each(|_| state.write(&container(), "5bec")).map_err(|it| it.kind());
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (0..4).map(|_| scope.spawn(write_often)).collect();
+            for it in writers {
+                assert_eq!(it.join().ok(), Some(Ok(())));
+            }
+        });
+        assert!(state.names("5bec"));
         fs::remove_dir_all(&folder).during(Kind::Internal, "clean up")
     }
 }
