@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{after, bounded, select};
 use lexopt::Arg::{Long, Short, Value as Positional};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -31,6 +32,9 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a stop may take: 30 s for what runs, then what is called off.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a gateway may hold the home without having written who it is.
+const NAME_LIMIT: Duration = Duration::from_secs(5);
 
 /// Pause between two looks at a process or a file of others.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -259,20 +263,22 @@ fn failed_start(mut daemon: Child) -> Result<u8> {
 
 /// Asks the daemon to stop and waits until it has let go of the home.
 fn stop(home: &Home) -> Result<u8> {
-    let Some(holder) = running(home)? else {
+    let Some(pid) = named(home)? else {
         print("no gateway is running\n")?;
         return Ok(0);
     };
-    let Some(pid) = holder.pid.and_then(|it| Pid::from_raw(i32::try_from(it).ok()?)) else {
-        return Err(Error::new(Kind::Conflict, "a gateway is just starting; try again"));
-    };
-    kill_process(pid, Signal::TERM).during(
-        Kind::Internal,
-        format!("send SIGTERM to the gateway (pid {})", pid.as_raw_nonzero()),
-    )?;
+    match kill_process(pid, Signal::TERM) {
+        // It was ending already.
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(error) => {
+            let what = format!("send SIGTERM to the gateway (pid {})", pid.as_raw_nonzero());
+            return Err(error).during(Kind::Internal, what);
+        }
+    }
     let started = Instant::now();
     let mut told = false;
-    while running(home)?.is_some_and(|it| it.pid == holder.pid) {
+    // At its very end it holds the home and has no name any more.
+    while running(home)?.is_some_and(|it| it.pid.is_none_or(|it| it == pid_number(pid))) {
         if started.elapsed() > STOP_LIMIT {
             let what = format!("the gateway (pid {}) still runs after 60 s", pid.as_raw_nonzero());
             return Err(Error::new(Kind::Timeout, what));
@@ -285,6 +291,28 @@ fn stop(home: &Home) -> Result<u8> {
     }
     print("the gateway has stopped\n")?;
     Ok(0)
+}
+
+/// Process id of the gateway that holds the home, if any. One that has none
+/// is about to write it, or at its very end.
+fn named(home: &Home) -> Result<Option<Pid>> {
+    let started = Instant::now();
+    while let Some(holder) = running(home)? {
+        let pid = holder.pid.and_then(|it| Pid::from_raw(i32::try_from(it).ok()?));
+        if pid.is_some() {
+            return Ok(pid);
+        }
+        if started.elapsed() > NAME_LIMIT {
+            let what = "another process holds the home and does not say which it is; try again";
+            return Err(Error::new(Kind::Conflict, what));
+        }
+        select! { recv(after(PAUSE)) -> _ => {} }
+    }
+    Ok(None)
+}
+
+fn pid_number(pid: Pid) -> u32 {
+    pid.as_raw_nonzero().get().unsigned_abs()
 }
 
 /// The gateway that holds the home, if any.

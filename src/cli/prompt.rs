@@ -44,7 +44,8 @@ Usage: beige prompt AGENT [OPTIONS] TEXT
 Options:
   --session KEY   go on in this conversation (default: a new one each time)
   --model P/M     a model of the agent's list, as provider/model
-  --json          one JSON document: {\"response\", \"session\"}
+  --json          one JSON document: {\"response\", \"session\"}, or of a turn
+                  that failed {\"error\", \"category\", \"partial\", \"session\"}
   --stream-json   one JSON object a line for each event of the turn
   --config FILE   use this configuration
 
@@ -217,7 +218,7 @@ fn wait_for_home(
     let deadline = Instant::now() + HOME_LIMIT;
     loop {
         match HomeLock::take(home, Role::Prompt, HOME_LOOK, cancel) {
-            Err(error) if error.kind() == Kind::Conflict && Instant::now() < deadline => {}
+            Err(error) if is_held(&error) && Instant::now() < deadline => {}
             other => return other.map(Some),
         }
         match through_gateway(api, request, told) {
@@ -225,6 +226,10 @@ fn wait_for_home(
             other => return other.map(|()| None),
         }
     }
+}
+
+fn is_held(error: &Error) -> bool {
+    matches!(error.kind(), Kind::Conflict | Kind::Busy)
 }
 
 /// The turn in this process, which holds the home.
@@ -277,6 +282,9 @@ impl Told {
                 if self.form == Form::Text && !text("partial").is_empty() {
                     print(&format!("{}\n", text("partial").trim_end()))?;
                 }
+                if self.form == Form::Json {
+                    self.failure(event)?;
+                }
                 self.code = if text("category") == "aborted" { ABORTED } else { 1 };
                 tell(&format!("beige prompt: {}", text("message")));
             }
@@ -286,6 +294,16 @@ impl Told {
             _ => {}
         }
         Ok(matches!(kind, "done" | "blocked" | "error"))
+    }
+
+    /// A failed turn as the one document: what the event says, and where the
+    /// conversation can be gone on with.
+    fn failure(&self, event: &Value) -> Result<()> {
+        let document = json!({
+            "error": event.get("message"), "category": event.get("category"),
+            "partial": event.get("partial"), "session": self.session,
+        });
+        print(&format!("{document}\n"))
     }
 
     fn answer(&self, response: &str, event: &Value) -> Result<()> {

@@ -1,7 +1,7 @@
 //! `beige setup`: makes the state folder with a commented configuration.
 //! Never overwrites anything.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
@@ -61,7 +61,13 @@ fn write_new(path: &std::path::Path, text: &str) -> Result<bool> {
     let what = format!("write {}", path.display());
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     match file {
-        Ok(mut file) => file.write_all(text.as_bytes()).during(Kind::Internal, what).map(|()| true),
+        Ok(mut file) => {
+            let written = file.write_all(text.as_bytes()).inspect_err(|_| {
+                // Half a file would count as the person's own next time.
+                let _ = fs::remove_file(path);
+            });
+            written.during(Kind::Internal, what).map(|()| true)
+        }
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
         Err(error) => Err(error).during(Kind::Internal, what),
     }

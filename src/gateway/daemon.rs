@@ -39,6 +39,8 @@ pub enum Role {
 #[derive(Debug)]
 pub struct HomeLock {
     _file: File,
+    /// The folder too: a file that somebody tidied away excludes nobody.
+    _folder: File,
 }
 
 /// The process that holds a home.
@@ -52,14 +54,16 @@ pub struct Holder {
 
 impl HomeLock {
     /// Takes the home for `role`. While a prompt holds it, waits up to
-    /// `limit`; a prompt waits for anyone. [`Kind::Conflict`] names the holder.
+    /// `limit`; a prompt waits for anyone. The error names
+    /// the holder: [`Kind::Conflict`] for a gateway, [`Kind::Busy`] for a prompt.
     pub fn take(home: &Home, role: Role, limit: Duration, cancel: &Cancel) -> Result<Self> {
         let path = home.pid_file();
         let what = format!("lock {}", path.display());
         let mut file = open(home)?;
+        let folder = File::open(home.root()).during(Kind::Internal, what.clone())?;
         let started = Instant::now();
         loop {
-            match file.try_lock() {
+            match try_both(&file, &folder) {
                 Ok(()) => break,
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(error).during(Kind::Internal, what),
@@ -76,7 +80,7 @@ impl HomeLock {
             }
         }
         write_holder(&mut file, role).during(Kind::Internal, what)?;
-        Ok(Self { _file: file })
+        Ok(Self { _file: file, _folder: folder })
     }
 
     /// Holds the home to the very end of this process, when all else of it
@@ -104,6 +108,14 @@ impl HomeLock {
             }
         }
     }
+}
+
+fn try_both(file: &File, folder: &File) -> std::result::Result<(), TryLockError> {
+    file.try_lock()?;
+    folder.try_lock().inspect_err(|_| {
+        // Else a look at the file would find a holder that is none.
+        let _ = file.unlock();
+    })
 }
 
 /// Whether a process has that file open.
@@ -151,19 +163,18 @@ fn read_holder(file: &mut File) -> Holder {
 }
 
 fn held(home: &Home, holder: Holder) -> Error {
-    let who = match holder.role {
-        Role::Gateway => "another gateway",
-        Role::Prompt => "a prompt without a gateway",
+    let (kind, who) = match holder.role {
+        Role::Gateway => (Kind::Conflict, "another gateway"),
+        // It ends by itself.
+        Role::Prompt => (Kind::Busy, "a prompt without a gateway"),
     };
     let pid = holder.pid.map_or_else(|| "not known yet".to_owned(), |it| it.to_string());
-    Error::new(
-        Kind::Conflict,
-        format!(
-            "{who} (pid {pid}) uses the home {}; stop it with `beige gateway stop`, or set \
-             BEIGE_HOME to another folder",
-            home.root().display()
-        ),
-    )
+    let root = home.root().display();
+    let mend = match holder.role {
+        Role::Gateway => "stop it with `beige gateway stop`, or set BEIGE_HOME to another folder",
+        Role::Prompt => "try again when it has its answer, or end it",
+    };
+    Error::new(kind, format!("{who} (pid {pid}) uses the home {root}; {mend}"))
 }
 
 /// Signals of the process, as events of the hub.
@@ -238,6 +249,30 @@ mod tests {
         assert!(error.to_string().contains(&std::process::id().to_string()));
         drop(first);
         assert_eq!(HomeLock::holder(&home).expect("readable"), None);
+        assert!(HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).is_ok());
+        std::fs::remove_dir_all(home.root()).expect("removed");
+    }
+
+    #[test]
+    fn a_prompt_that_holds_the_home_too_long_is_named() {
+        let home = home("prompt");
+        let never = Cancel::never();
+        let _first = HomeLock::take(&home, Role::Prompt, Duration::ZERO, &never).expect("free");
+        let error = HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).expect_err("held");
+        assert_eq!(error.kind(), Kind::Busy);
+        assert!(error.to_string().contains(&format!("pid {}", std::process::id())), "{error}");
+        std::fs::remove_dir_all(home.root()).expect("removed");
+    }
+
+    #[test]
+    fn a_lock_file_that_was_removed_lets_no_second_in() {
+        let home = home("removed");
+        let never = Cancel::never();
+        let first = HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).expect("free");
+        std::fs::remove_file(home.pid_file()).expect("removed");
+        let second = HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never);
+        assert_eq!(second.expect_err("held").kind(), Kind::Conflict);
+        drop(first);
         assert!(HomeLock::take(&home, Role::Gateway, Duration::ZERO, &never).is_ok());
         std::fs::remove_dir_all(home.root()).expect("removed");
     }

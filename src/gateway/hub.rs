@@ -140,6 +140,8 @@ impl<'a> Hub<'a> {
         let turn = Worker::spawn(name.replace('\0', ""), move || {
             // Told last of all, also when the turn panics: the line goes on.
             let _done = TellDone { back, session: key };
+            // All of it: its place among what runs is kept until the end.
+            let prompt = prompt;
             let mut subscriber = Some(&prompt.events);
             run_turn(
                 &engine,

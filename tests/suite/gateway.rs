@@ -170,6 +170,50 @@ fn a_second_signal_calls_off_what_runs() {
     });
 }
 
+/// A turn whose command waits for what is returned.
+fn turn(world: &World) -> (Child, fs::File) {
+    world.write_cassette(&[
+        r#"{"events":[{"toolCall":{"name":"exec","arguments":{"command":"cat hold"}}}]}"#,
+        r#"{"events":[{"text":"answered"}]}"#,
+    ]);
+    world.sh("mkfifo hold; chmod 666 hold").expect(0);
+    let prompt = world.spawn(["prompt", "a", "hi"]);
+    // Opening it for writing returns once the command reads.
+    let hold = fs::File::options().write(true).open(world.workspace("a").join("hold"));
+    (prompt, hold.expect("the command opens it"))
+}
+
+#[test]
+fn a_stop_lets_a_turn_end() {
+    on_each_runtime(|world| {
+        world.start_gateway();
+        let (prompt, mut hold) = turn(world);
+        let mut stop = world.spawn(["gateway", "stop"]);
+        wait_until("it drains", || world.get("/api/health").json()["status"] == "draining");
+        assert_eq!(world.get("/api/health").json()["running"], 1);
+        assert!(stop.try_wait().expect("a child").is_none());
+        hold.write_all(b"go\n").expect("written");
+        drop(hold);
+        let done = Finished::from(prompt.wait_with_output().expect("it ends"));
+        assert_eq!(done.expect(0).text(), "answered\n");
+        Finished::from(stop.wait_with_output().expect("it ends")).expect(0);
+    });
+}
+
+#[test]
+fn a_second_signal_calls_off_a_turn() {
+    on_each_runtime(|world| {
+        let mut gateway = world.gateway_child();
+        let (mut prompt, _hold) = turn(world);
+        signal(gateway.id(), "TERM");
+        wait_until("it drains", || world.get("/api/health").json()["status"] == "draining");
+        signal(gateway.id(), "TERM");
+        assert_eq!(gateway.wait().expect("it ends").code(), Some(0), "{}", world.gateway_log());
+        assert_ne!(prompt.wait().expect("it ends").code(), Some(0));
+        world.verify_audit();
+    });
+}
+
 #[test]
 fn a_restart_is_another_process() {
     let world = some_world();

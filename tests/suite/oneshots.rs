@@ -3,14 +3,15 @@
 
 use std::collections::HashSet;
 use std::fs;
-use std::io::{BufReader, Read, Write};
-use std::os::unix::net::UnixListener;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::Value;
+use tool_client::frame;
 
 use crate::support::{Finished, World, on_each_runtime, read_until, request, signal, wait_until};
 
@@ -133,7 +134,7 @@ fn dead_sockets_are_removed_and_living_ones_are_not() {
         }
         let (mut call, _output) = holding(world);
         let own = folder.join(format!("cli-{}.sock", call.id()));
-        assert_eq!(sockets(world), [own.clone()]);
+        assert_eq!(sockets(world), std::slice::from_ref(&own));
         drop(UnixListener::bind(folder.join("cli-1.sock")).expect("a socket"));
         world.start_gateway();
         let mut left = sockets(world);
@@ -256,11 +257,56 @@ fn a_prompt_that_meets_a_gateway_goes_through_it() {
 }
 
 #[test]
-fn the_first_of_two_signals_reaches_a_prompt() {
+fn a_signal_calls_a_prompt_off_and_frees_the_home() {
     let world = crate::support::some_world();
     let (mut first, _fifo) = prompt_in_a_turn(&world);
     signal(first.id(), "INT");
     assert_eq!(first.wait().expect("it ends").code(), Some(130));
-    // The home is free again.
     world.start_gateway();
+}
+
+#[test]
+fn a_prompt_that_waits_for_the_home_ends_by_a_signal() {
+    let world = crate::support::some_world();
+    let (mut first, fifo) = prompt_in_a_turn(&world);
+    for (name, code) in [("INT", 130), ("TERM", 143)] {
+        let mut second = world.spawn(["prompt", "a", "second"]);
+        wait_until("it waits", || waits_for_home(&world, second.id()));
+        signal(second.id(), name);
+        assert_eq!(second.wait().expect("it ends").code(), Some(code));
+    }
+    drop(fifo);
+    assert_eq!(first.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
+fn a_call_that_was_let_in_is_served_though_a_stop_comes() {
+    on_each_runtime(|world| {
+        let mut gateway = world.gateway_child();
+        let mut stream = UnixStream::connect(world.api_socket()).expect("a gateway");
+        let head = "POST /api/agents/a/exec/stream HTTP/1.1\r\nHost: localhost\r\n\
+                    Connection: Upgrade\r\nUpgrade: beige-exec/1\r\n\r\n";
+        stream.write_all(head.as_bytes()).expect("sent");
+        let mut reader = BufReader::new(stream.try_clone().expect("a clone"));
+        read_until(&mut reader, "101");
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            reader.read_line(&mut line).expect("a head");
+        }
+        signal(gateway.id(), "TERM");
+        wait_until("it drains", || world.get("/api/health").json()["status"] == "draining");
+        frame::write_request(&mut stream, br#"{"argv":["echo","hi"]}"#).expect("sent");
+        let mut output = Vec::new();
+        let report = loop {
+            let next = frame::read(&mut reader).expect("a frame").expect("an end");
+            match next.kind {
+                frame::STDOUT => output.extend(next.payload),
+                frame::EXIT => break String::from_utf8_lossy(&next.payload).into_owned(),
+                _ => {}
+            }
+        };
+        assert!(output == b"hi\n" && report.contains("\"exitCode\":0"), "{report}");
+        assert_eq!(gateway.wait().expect("it ends").code(), Some(0));
+    });
 }

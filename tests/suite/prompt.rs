@@ -427,8 +427,15 @@ fn a_turn_that_never_ends_is_ended() {
         fs::remove_file(world.workspace("a").join("count")).ok();
         let done = world.run(["prompt", "a", "go"]).expect(1);
         assert!(done.stderr.contains("after 3 model calls (`limits.maxTurns`)"), "{}", done.stderr);
+        assert_eq!(done.text(), "on\n\non\n\non\n", "what was said is not lost");
         let count = fs::read_to_string(world.workspace("a").join("count")).expect("a file");
         assert_eq!(count, "x\n".repeat(3));
+        let document = world.run(["prompt", "a", "--json", "go"]).expect(1).json();
+        assert_eq!(
+            (&document["category"], &document["partial"]),
+            (&json!("max_turns"), &json!("on\n\non\n\non"))
+        );
+        assert!(document["session"].is_string() && document["error"].is_string(), "{document}");
         if world.api_socket().exists() {
             let reply = prompt(world, json!({"message": "go"}));
             assert_eq!((reply.status, &reply.json()["category"]), (502, &json!("max_turns")));

@@ -390,6 +390,8 @@ fn a_plugin_gets_nothing_of_the_gateways() {
         .spawn()
         .expect("a gateway");
     world.wait_until_it_answers();
+    // Its agents' sockets listen before it answers the first request.
+    assert_eq!(world.get("/api/health").status, 200);
     let answer = Peer::of(&world, "a").call(&["env"]);
     let output = answer["output"].as_str().expect("an output");
     let mut names: Vec<&str> = output.lines().filter_map(|it| it.split('=').next()).collect();

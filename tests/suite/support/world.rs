@@ -227,11 +227,13 @@ impl World {
         child
     }
 
-    /// Waits until `api.sock` answers: connecting is what is waited for.
+    /// Waits until the gateway answers: `api.sock` takes connections before
+    /// all else stands, and answers once it does.
     #[track_caller]
     pub(crate) fn wait_until_it_answers(&self) {
         for _ in 0..2_000 {
             if std::os::unix::net::UnixStream::connect(self.api_socket()).is_ok() {
+                assert_eq!(self.get("/api/health").status, 200);
                 return;
             }
             pause();
