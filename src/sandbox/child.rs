@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, after, select, unbounded};
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 use tool_client::frame::{self, Frame};
 
@@ -73,13 +73,13 @@ pub(super) fn talk(talk: Talk<'_>) -> Result<End> {
         // A Ctrl-C at the terminal is ours to pass on, once.
         .process_group(0)
         .spawn()
-        .map(Entered)
+        .map(Entered::new)
         .during(Kind::Sandbox, format!("start `{program}`"))?;
     let (stdin, stdout) = child.pipes()?;
     let began = AtomicBool::new(false);
     let (notes, heard) = unbounded();
     let feeder = Feeder {
-        child: child.0.id(),
+        child: child.id(),
         request,
         feed,
         heard: &heard,
@@ -93,12 +93,13 @@ pub(super) fn talk(talk: Talk<'_>) -> Result<End> {
         let report = listen(stdout, output, notes);
         // Whatever still runs now is only on its way out; killing it also
         // frees a feeder that is blocked in a write.
-        child.end();
+        kill_all_of(child.id());
         match feeding.join() {
             Ok(fed) => fed.map(|fed| (fed, report)),
             Err(_) => Err(Error::new(Kind::Internal, "the thread `child-in` panicked")),
         }
     })?;
+    child.end();
     Ok(match report {
         Some(report) => End::Report(report),
         None if fed == Fed::Silent => End::Silent,
@@ -194,28 +195,50 @@ impl Feeder<'_> {
     }
 
     fn kill(&self) {
-        // The pid is ours until the reader has reaped it, after this thread.
-        if let Some(pid) = i32::try_from(self.child).ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
+        // The pid is ours until it is reaped, after this thread.
+        kill_all_of(self.child);
+    }
+}
+
+/// Kills the entering program with all of its process group. It alone would
+/// not do: a bwrap that dies while it starts leaves a child behind that waits
+/// for its word for ever, and holds the pipes that we read.
+fn kill_all_of(child: u32) {
+    if let Some(group) = i32::try_from(child).ok().and_then(Pid::from_raw) {
+        // Fails only when all are gone already.
+        let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
 /// The entering program; killed and reaped when dropped.
-struct Entered(Child);
+struct Entered {
+    child: Child,
+    reaped: bool,
+}
 
 impl Entered {
+    fn new(child: Child) -> Self {
+        Self { child, reaped: false }
+    }
+
+    /// Its process id, which is its process group too.
+    fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     fn pipes(&mut self) -> Result<(ChildStdin, ChildStdout)> {
-        match (self.0.stdin.take(), self.0.stdout.take()) {
+        match (self.child.stdin.take(), self.child.stdout.take()) {
             (Some(stdin), Some(stdout)) => Ok((stdin, stdout)),
             _ => Err(Error::new(Kind::Internal, "a child came without pipes")),
         }
     }
 
+    /// Once reaped its id may be a stranger's.
     fn end(&mut self) {
-        // Both fail only when it is gone already.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        if !self.reaped {
+            kill_all_of(self.id());
+            self.reaped = self.child.wait().is_ok();
+        }
     }
 }
 
@@ -251,6 +274,38 @@ mod tests {
     use std::io::Write;
 
     use super::*;
+
+    struct Nowhere;
+
+    impl Output for Nowhere {
+        fn stdout(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_talk_that_is_called_off_before_it_begins_waits_for_nobody() -> Result<()> {
+        // As a bwrap that is still starting: its child holds the pipes.
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "sleep 300 & wait"]);
+        let (canceller, cancel) = Cancel::pair();
+        canceller.cancel();
+        let ended = talk(Talk {
+            command,
+            request: b"{}",
+            feed: &Feed::empty(),
+            output: &mut Nowhere,
+            admit: &|_| Ok(()),
+            timeout: None,
+            cancel: &cancel,
+        })?;
+        assert!(matches!(ended, End::NeverBegan(_)));
+        Ok(())
+    }
 
     #[test]
     fn a_complaint_is_kept_to_its_bound() -> Result<()> {

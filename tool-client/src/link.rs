@@ -17,6 +17,10 @@ use tool_client::frame::{self, Decoder, Frame};
 /// Bytes waiting to go out, beyond which nothing more is taken in.
 const QUEUE: usize = 256 * 1024;
 
+/// Bytes of one text in a report. In JSON a byte takes six at most, and no
+/// report has more than two texts that others determine.
+const MOST_TEXT: usize = 4 * 1024;
+
 /// The conversation, seen from inside the sandbox.
 pub(crate) struct Link {
     decoder: Decoder,
@@ -140,7 +144,7 @@ impl Link {
     /// The last word: queues the report and sends all until the reader has it
     /// or is gone. A reader that has hung up gets a second, no more.
     pub(crate) fn finish(&mut self, report: &Value) {
-        self.queue(frame::EXIT, report.to_string().as_bytes());
+        self.queue(frame::EXIT, in_one_frame(report).to_string().as_bytes());
         let patience = Timespec { tv_sec: 1, tv_nsec: 0 };
         loop {
             self.send();
@@ -179,6 +183,27 @@ impl Link {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// The report with its texts cut to what one frame surely holds: they quote
+/// names that are as long as whoever asks likes.
+fn in_one_frame(report: &Value) -> Value {
+    let mut report = report.clone();
+    for value in report.as_object_mut().into_iter().flat_map(|it| it.values_mut()) {
+        if let Value::String(text) = value
+            && text.len() > MOST_TEXT
+        {
+            let (begin, end) = (floor(text, MOST_TEXT / 2), floor(text, text.len() - MOST_TEXT / 2));
+            let missing = end - begin;
+            *text = format!("{}[… {missing} bytes …]{}", &text[..begin], &text[end..]);
+        }
+    }
+    report
+}
+
+/// The nearest border of a character at or before that byte.
+fn floor(text: &str, at: usize) -> usize {
+    (0..=at).rev().find(|it| text.is_char_boundary(*it)).unwrap_or(0)
 }
 
 fn reader_left() -> bool {

@@ -317,3 +317,12 @@ fn a_place_that_cannot_be_written_is_said_so() {
     failed(&write(it.path(), "/proc/version", b"x"), "readOnly", "no files can be made there");
     failed(&write(it.path(), "/proc/no/such", b"x"), "readOnly", "/proc/no/such");
 }
+
+#[test]
+fn a_path_too_long_to_be_quoted_is_still_answered() {
+    let it = Scratch::new();
+    let long = "p".repeat(1_000_000);
+    failed(&read(it.path(), &long).exit, "other", "the name is too long");
+    failed(&write(it.path(), &long, b"x"), "other", "the name is too long");
+    failed(&patch(it.path(), &long, "a", "b"), "other", "the name is too long");
+}

@@ -73,6 +73,24 @@ fn check(request: &Value, stdout: &str, stderr: &str, code: i64) {
 }
 
 #[test]
+fn a_name_too_long_to_be_quoted_still_gets_its_report() {
+    for name in ["n".repeat(3_000_000), "\u{1}那".repeat(500_000)] {
+        let told = run(&request(&[&name]));
+        assert!(told.exit["exitCode"].as_i64().is_some_and(|it| it > 125), "{}", told.exit);
+        let why = told.exit["startError"].as_str().expect("a reason");
+        assert!(why.starts_with("cannot run ") && why.len() < 5_000, "{} bytes", why.len());
+    }
+    let folder = format!("/{}", "d".repeat(1_000_000));
+    let mut elsewhere = request(&["true"]);
+    elsewhere["cwd"] = folder.into();
+    assert_eq!(run(&elsewhere).exit["exitCode"], 126);
+    let mut odd = request(&["true"]);
+    odd["env"] = json!({ format!("{}=", "e".repeat(1_000_000)): "" });
+    let wrong = run(&odd).exit["error"].as_str().expect("a reason").to_owned();
+    assert!(wrong.starts_with("`env` holds the name"), "{wrong}");
+}
+
+#[test]
 fn arguments_arrive_as_they_are() {
     check(
         &request(&["printf", "[%s]", "a b", "", "it's", "--", "\n", "$HOME"]),

@@ -193,7 +193,7 @@ impl Feeding {
                 self.stdin = None;
                 Ok(())
             }
-            (frame::SIGNAL, &[number @ 1..=64]) => {
+            (frame::SIGNAL, &[number @ 1..=31]) => {
                 let _ = self.signals.try_send(number);
                 Ok(())
             }

@@ -4,15 +4,21 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::fmt;
 use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
 use crate::audit::{Filter, parse_since};
 use crate::clock::Time;
 use crate::config::ModelRef;
 use crate::tool::CommandCall;
+
+/// Values that a body may hold: a short body of many small ones would take
+/// many times its size in memory. As many as a command line can have words.
+const MOST_VALUES: usize = 512 * 1024;
 
 /// Why a request is wrong, for the caller: 400.
 pub(super) type Checked<T> = Result<T, String>;
@@ -106,11 +112,84 @@ fn flag(value: &str) -> Checked<bool> {
     }
 }
 
+/// Refuses a body of more than [`MOST_VALUES`] before any of them is made;
+/// what is not JSON is left for the reading to say.
+fn bounded(body: &[u8]) -> Checked<()> {
+    let mut seen = 0;
+    let counted = Count(&mut seen).deserialize(&mut serde_json::Deserializer::from_slice(body));
+    match counted {
+        Err(_) if seen > MOST_VALUES => {
+            Err(format!("the body holds more than {MOST_VALUES} values; pass large data as text"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Counts the values of a document and keeps none.
+struct Count<'a>(&'a mut usize);
+
+impl<'de> DeserializeSeed<'de> for Count<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
+        *self.0 += 1;
+        if *self.0 > MOST_VALUES {
+            return Err(D::Error::custom("too many values"));
+        }
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Count<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<(), A::Error> {
+        while list.next_element_seed(Count(self.0))?.is_some() {}
+        Ok(())
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        while fields.next_key_seed(Count(self.0))?.is_some() {
+            fields.next_value_seed(Count(self.0))?;
+        }
+        Ok(())
+    }
+}
+
 /// The fields of a JSON object, taken out one by one.
 struct Fields(Map<String, Value>);
 
 impl Fields {
     fn parse(body: &[u8]) -> Checked<Self> {
+        bounded(body)?;
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
             Ok(_) => Err("the body must be a JSON object".into()),
@@ -261,6 +340,15 @@ mod tests {
             r#"{"argv":["a"],"conversation":"include"}"#,
             "`conversation`",
         );
+    }
+
+    #[test]
+    fn a_body_of_too_many_values_is_refused_unmade() {
+        let list = |count| format!(r#"{{"tool":"exec","params":{{"x":[{}0]}}}}"#, "0,".repeat(count));
+        check(ToolRequest::parse, &list(MOST_VALUES), "more than");
+        assert!(ToolRequest::parse(list(MOST_VALUES - 10).as_bytes()).is_ok());
+        let fields: String = (0..MOST_VALUES).map(|it| format!("\"{it}\":0,")).collect();
+        check(PromptBody::parse, &format!("{{{fields}\"message\":\"x\"}}"), "more than");
     }
 
     #[test]
