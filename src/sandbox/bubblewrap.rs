@@ -46,8 +46,8 @@ pub fn agents(instance: &str) -> Vec<String> {
 
 /// Ends and removes what there is of one agent of one home.
 pub fn remove_agent(instance: &str, agent: &str) -> Result<()> {
-    let left = limits::left_of(instance).into_iter().filter(|it| it.agent == agent);
-    left.map(|it| it.remove()).collect()
+    let mut left = limits::left_of(instance).into_iter().filter(|it| it.agent == agent);
+    left.try_for_each(|it| it.remove())
 }
 
 /// Removes what there is of agents that are not among those that are to have

@@ -193,7 +193,8 @@ fn in_one_frame(report: &Value) -> Value {
         if let Value::String(text) = value
             && text.len() > MOST_TEXT
         {
-            let (begin, end) = (floor(text, MOST_TEXT / 2), floor(text, text.len() - MOST_TEXT / 2));
+            let (begin, end) =
+                (floor(text, MOST_TEXT / 2), floor(text, text.len() - MOST_TEXT / 2));
             let missing = end - begin;
             *text = format!("{}[… {missing} bytes …]{}", &text[..begin], &text[end..]);
         }

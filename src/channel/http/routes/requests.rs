@@ -344,7 +344,8 @@ mod tests {
 
     #[test]
     fn a_body_of_too_many_values_is_refused_unmade() {
-        let list = |count| format!(r#"{{"tool":"exec","params":{{"x":[{}0]}}}}"#, "0,".repeat(count));
+        let list =
+            |count| format!(r#"{{"tool":"exec","params":{{"x":[{}0]}}}}"#, "0,".repeat(count));
         check(ToolRequest::parse, &list(MOST_VALUES), "more than");
         assert!(ToolRequest::parse(list(MOST_VALUES - 10).as_bytes()).is_ok());
         let fields: String = (0..MOST_VALUES).map(|it| format!("\"{it}\":0,")).collect();
