@@ -21,6 +21,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use serde::Serialize;
 
 pub use self::read::{Filter, follow, parse_since, read};
+pub use self::record::is_active;
 pub use self::verify::{Finding, Place, Report, verify};
 
 use self::lock::{LONGEST_WAIT, Lock};

@@ -271,8 +271,9 @@ impl Formatter for Inert {
     }
 }
 
-/// All of them have four hex digits at most.
-fn is_active(it: char) -> bool {
+/// Whether a terminal would obey the character or turn the text around it. All
+/// of them have four hex digits at most.
+pub fn is_active(it: char) -> bool {
     it.is_control()
         || matches!(it, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

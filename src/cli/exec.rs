@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tool_client::frame;
 
 use super::client::{self, Api};
-use super::{Command, Invocation, logger, print, stdin, tell, unknown};
+use super::{Command, Invocation, logger, present, stdin, tell, unknown};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::Gateway;
 use crate::sandbox::pump::{Note, Pump};
@@ -287,7 +287,7 @@ impl Sink {
                 "durationMs": u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
                 "note": exit.note,
             });
-            print(&format!("{document}\n"))?;
+            present(&format!("{document}\n"))?;
         } else if let Some(note) = &exit.note {
             tell(&format!("beige exec: {note}"));
         } else if exit.timed_out {

@@ -21,6 +21,7 @@ use std::path::{Path, PathBuf};
 
 use lexopt::Arg::{self, Long, Short, Value};
 
+use crate::audit::is_active;
 use crate::config::{Config, Home, load, locate, nearest};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;
@@ -282,10 +283,33 @@ pub fn print(text: &str) -> Result<()> {
     write_to(&mut io::stdout().lock(), text)
 }
 
-/// Writes to standard error, for people.
+/// Writes what others wrote to standard output: byte for byte for a program,
+/// and so that it cannot drive the terminal for a person.
+fn present(text: &str) -> Result<()> {
+    match io::stdout().is_terminal() {
+        true => print(&inert(text)),
+        false => print(text),
+    }
+}
+
+/// Writes to standard error, for people; nothing in it drives their terminal.
 pub fn tell(text: &str) {
     // Nobody is left to hear about a closed standard error.
-    let _ = writeln!(io::stderr().lock(), "{text}");
+    let _ = writeln!(io::stderr().lock(), "{}", inert(text));
+}
+
+/// The text with everything escaped that a terminal would obey or not show;
+/// its lines stay lines.
+fn inert(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for it in text.replace("\r\n", "\n").chars() {
+        match it {
+            '\n' | '\t' => shown.push(it),
+            it if is_active(it) => shown.extend(it.escape_default()),
+            it => shown.push(it),
+        }
+    }
+    shown
 }
 
 /// Whether standard output takes colours: a terminal, and no `NO_COLOR`.
@@ -318,5 +342,19 @@ fn tidy(path: &Path) -> String {
     match home.and_then(|it| path.strip_prefix(it).ok().map(Path::to_owned)) {
         Some(rest) => format!("~/{}", rest.display()),
         None => path.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_drives_no_terminal() {
+        let check = |text: &str, want: &str| assert_eq!(inert(text), want);
+        check("a\tb\r\nc\n", "a\tb\nc\n");
+        check("é e\u{301} 那 👩\u{200d}👩 \\ \"", "é e\u{301} 那 👩\u{200d}👩 \\ \"");
+        check("\x1b[2Jx\rok\x07", "\\u{1b}[2Jx\\rok\\u{7}");
+        check("\u{9b}2J \u{202e}x", "\\u{9b}2J \\u{202e}x");
     }
 }

@@ -9,7 +9,7 @@ use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
 use super::client::{self, Api};
-use super::{Command, Invocation, logger, print, tell, unknown};
+use super::{Command, Invocation, logger, present, tell, unknown};
 use crate::config::{Config, Home, ModelRef};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{HomeLock, Role};
@@ -268,7 +268,7 @@ impl Told {
         let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
         let kind = text("type");
         if self.form == Form::Stream {
-            print(&format!("{event}\n"))?;
+            present(&format!("{event}\n"))?;
         }
         match kind {
             "done" => {
@@ -280,7 +280,7 @@ impl Told {
             }
             "error" => {
                 if self.form == Form::Text && !text("partial").is_empty() {
-                    print(&format!("{}\n", text("partial").trim_end()))?;
+                    present(&format!("{}\n", text("partial").trim_end()))?;
                 }
                 if self.form == Form::Json {
                     self.failure(event)?;
@@ -303,7 +303,7 @@ impl Told {
             "error": event.get("message"), "category": event.get("category"),
             "partial": event.get("partial"), "session": self.session,
         });
-        print(&format!("{document}\n"))
+        present(&format!("{document}\n"))
     }
 
     fn answer(&self, response: &str, event: &Value) -> Result<()> {
@@ -312,11 +312,11 @@ impl Told {
                 if let Some(note) = event.get("note").and_then(Value::as_str) {
                     tell(&format!("beige prompt: {note}"));
                 }
-                print(&format!("{}\n", response.trim_end_matches('\n')))
+                present(&format!("{}\n", response.trim_end_matches('\n')))
             }
             Form::Json => {
                 let document = json!({"response": response, "session": self.session});
-                print(&format!("{document}\n"))
+                present(&format!("{document}\n"))
             }
             Form::Stream => Ok(()),
         }
@@ -329,6 +329,9 @@ fn tool_line(event: &Value) -> String {
     let params = event.get("params").and_then(Value::as_object);
     let first = params.and_then(|it| it.get("command").or_else(|| it.get("path")));
     let first = first.and_then(Value::as_str).unwrap_or_default();
-    let shown: String = first.chars().take(100).flat_map(char::escape_default).collect();
-    format!("· {tool}: {shown}")
+    let short = |text: &str| {
+        let shown: String = text.chars().take(100).collect();
+        shown.replace(['\n', '\r', '\t'], " ")
+    };
+    format!("· {}: {}", short(tool), short(first))
 }

@@ -46,7 +46,8 @@ impl Talk {
     /// Opens the role and asks.
     pub(crate) fn ask(role: &str, request: &Value) -> Self {
         let mut talk = Self::open(role);
-        talk.send(frame::REQUEST, request.to_string().as_bytes());
+        let to = talk.to.as_mut().expect("open");
+        frame::write_request(to, request.to_string().as_bytes()).expect("send the request");
         talk
     }
 
