@@ -28,6 +28,13 @@ impl Reply {
         serde_json::from_slice(&self.body).unwrap_or_else(|it| panic!("{it} in {}", self.text()))
     }
 
+    /// The body's lines that are not empty, as JSON.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        let lines = self.text();
+        let lines = lines.lines().filter(|it| !it.trim().is_empty());
+        lines.map(|it| serde_json::from_str(it).expect("a JSON line")).collect()
+    }
+
     /// Reads an answer to its end.
     pub(crate) fn read(from: &mut impl Read) -> Self {
         let mut bytes = Vec::new();
