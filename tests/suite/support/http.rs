@@ -13,6 +13,8 @@ use serde_json::Value;
 pub(crate) struct Reply {
     /// HTTP status.
     pub(crate) status: u16,
+    /// Its head.
+    pub(crate) head: String,
     /// Its body, chunks put together.
     pub(crate) body: Vec<u8>,
 }
@@ -51,7 +53,7 @@ impl Reply {
         let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
         let body = &bytes[end + 4..];
         let body = if chunked { unchunked(body) } else { body.to_vec() };
-        Self { status, body }
+        Self { status, head, body }
     }
 }
 
