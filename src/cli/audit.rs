@@ -15,7 +15,7 @@ use crate::worker::Cancel;
 /// `beige audit`.
 pub(super) const COMMAND: Command = Command {
     name: "audit",
-    summary: "Shows, follows or proves the audit log",
+    summary: "Show, follow or prove the audit log",
     help: "\
 Usage: beige audit [--agent AGENT] [--tool TOOL] [--denied] [--since WHEN] [-f] [--json]
        beige audit --verify [--json]
