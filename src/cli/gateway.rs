@@ -1,7 +1,7 @@
 //! `beige gateway`: starts, stops and looks at the daemon.
 
-use std::fs::File;
 use std::cell::Cell;
+use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -31,8 +31,7 @@ use crate::worker::{Cancel, Worker};
 const READY: &str = "ready ";
 
 /// What there is to say of a log that is not there.
-const NO_LOG: &str =
-    "there is no log yet; the gateway writes it once it has run in the background";
+const NO_LOG: &str = "there is no log yet; the gateway writes it once it has run in the background";
 
 /// How long a start may take: a prompt that holds the home is waited for.
 const START_LIMIT: Duration = Duration::from_secs(60);

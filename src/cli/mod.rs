@@ -122,8 +122,8 @@ fn find(name: &OsString) -> Result<&'static Command> {
         return Ok(command);
     }
     let known = COMMANDS.iter().map(|it| it.name);
-    let hint = nearest(&name, known)
-        .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+    let hint =
+        nearest(&name, known).map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
     Err(Error::new(Kind::Usage, format!("there is no command `{name}`{hint}")))
 }
 
@@ -348,6 +348,18 @@ fn inert(text: &str) -> String {
 /// Whether standard output takes colours: a terminal, and no `NO_COLOR`.
 pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+}
+
+/// Columns of the terminal that standard output is, `$COLUMNS` before what the
+/// terminal says; `None` if it is none.
+fn terminal_width() -> Option<usize> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let named = std::env::var("COLUMNS").ok().and_then(|it| it.trim().parse().ok());
+    let seen = || rustix::termios::tcgetwinsize(&stdout).ok().map(|it| usize::from(it.ws_col));
+    named.or_else(seen).filter(|it| *it > 0).or(Some(80))
 }
 
 /// Whether a person watches: standard error is a terminal.

@@ -51,7 +51,9 @@ impl ConfigInUse {
         let what = format!("write {}", path.display());
         let text = serde_json::to_vec(self).during(Kind::Internal, what.clone())?;
         let fresh = path.with_extension("new");
-        fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, &path)).during(Kind::Internal, what)
+        fs::write(&fresh, text)
+            .and_then(|()| fs::rename(&fresh, &path))
+            .during(Kind::Internal, what)
     }
 
     /// What a person who `named` a file, or none, may not expect.

@@ -101,5 +101,8 @@ impl Look {
 }
 
 fn again(looked: &Result<()>) -> Result<()> {
-    looked.as_ref().map(|()| ()).map_err(|it| Error::new(it.kind(), it.to_string()))
+    match looked {
+        Ok(()) => Ok(()),
+        Err(error) => Err(Error::new(error.kind(), error.to_string())),
+    }
 }

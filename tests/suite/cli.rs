@@ -196,19 +196,23 @@ fn what_reports_gives_one_document() {
 #[test]
 fn without_docker_the_list_says_so() {
     let world = some_world();
-    let mut command = world.beige(["sandbox", "list"]);
-    command.env("DOCKER_HOST", "unix:///nonexistent.sock");
-    let done = Finished::from(command.output().expect("beige runs")).expect(0);
-    assert!(done.stderr.contains("containers are not listed"), "{}", done.stderr);
-    assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
-    for action in ["list", "rm"] {
+    let without = |name: &str, value: &str, action: &str| {
         let mut command = world.beige(["sandbox", action]);
-        command.env("PATH", "/nonexistent");
-        let done = Finished::from(command.output().expect("beige runs")).expect(0);
-        let short = "there is no Docker here, and bubblewrap leaves nothing to list\n";
-        assert!(done.stderr.ends_with(short) || done.stderr.is_empty(), "{}", done.stderr);
-        assert_eq!(action == "list", !done.stderr.is_empty());
+        command.env(name, value);
+        Finished::from(command.output().expect("beige runs")).expect(0).stderr
+    };
+    fs::create_dir_all(world.home()).expect("a home");
+    let short = "Docker does not answer here, and bubblewrap leaves nothing to list\n";
+    for action in ["list", "rm"] {
+        assert_eq!(without("DOCKER_HOST", "unix:///nonexistent.sock", action), short);
+        assert_eq!(without("PATH", "/nonexistent", action), short);
     }
+    // A home that had a container is told all there is to know.
+    fs::create_dir_all(world.home().join("data/sandboxes")).expect("a folder");
+    fs::write(world.home().join("data/sandboxes/a.json"), "{}").expect("written");
+    let told = without("DOCKER_HOST", "unix:///nonexistent.sock", "list");
+    assert!(told.contains("containers are not listed") && told.lines().count() == 1, "{told}");
+    assert!(without("PATH", "/nonexistent", "rm").contains("stay"));
 }
 
 #[test]
@@ -347,7 +351,9 @@ fn a_failure_is_one_document_too() {
     });
     let world = some_world();
     fs::write(world.config_file(), "{").expect("written");
-    assert!(world.run(["exec", "a", "--json", "--", "true"]).expect(125).json()["error"].is_string());
+    assert!(
+        world.run(["exec", "a", "--json", "--", "true"]).expect(125).json()["error"].is_string()
+    );
     assert!(world.run(["prompt", "a", "--json", "hi"]).expect(78).json()["error"].is_string());
     let events = world.run(["prompt", "a", "--stream-json", "hi"]).expect(78).json();
     assert_eq!(events["type"], "error");

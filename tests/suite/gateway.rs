@@ -342,9 +342,7 @@ fn a_hang_up_signal_reads_the_configuration_anew() {
         assert_eq!(agents(world), ["a"]);
         world.configure(&["a", "b"], "");
         signal(pid, "HUP");
-        wait_until("it has another agent", || {
-            world.gateway_log().contains("for 2 agents")
-        });
+        wait_until("it has another agent", || world.gateway_log().contains("for 2 agents"));
         assert_eq!(agents(world), ["a", "b"]);
         assert_eq!(world.gateway_pid(), pid);
         let done = world.run(["exec", "b", "--", "echo", "hi"]).expect(0);
