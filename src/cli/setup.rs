@@ -20,10 +20,12 @@ pub(super) const COMMAND: Command = Command {
     name: "setup",
     summary: "Make the state folder and a first configuration",
     help: "\
-Usage: beige setup
+Usage: beige setup [--config FILE]
 
 Makes ~/.beige (or $BEIGE_HOME), readable by you alone, with a commented
 config.json5. Never overwrites a file. Prints what to do next.
+
+  --config FILE  taken as by every command; setup makes what is in the home
 ",
     flags: &[],
     run,

@@ -3,7 +3,9 @@
 //! not ignored in silence. A stale one is harmless: it is read only by who has
 //! just been answered by a gateway, and each start writes it anew.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -51,7 +53,7 @@ impl ConfigInUse {
         let what = format!("write {}", path.display());
         let text = serde_json::to_vec(self).during(Kind::Internal, what.clone())?;
         let fresh = path.with_extension("new");
-        fs::write(&fresh, text)
+        write_private(&fresh, &text)
             .and_then(|()| fs::rename(&fresh, &path))
             .during(Kind::Internal, what)
     }
@@ -73,6 +75,12 @@ impl ConfigInUse {
             )
         })
     }
+}
+
+/// Whatever the umask, the owner's alone.
+fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.create(true).truncate(true).write(true).mode(0o600).open(path)?.write_all(text)
 }
 
 impl Stamp {
