@@ -3,7 +3,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use env_logger::{Builder, Target};
@@ -135,7 +134,7 @@ impl Write for RotatingFile {
 }
 
 fn append_to(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+    config::home::open_own(path, OpenOptions::new().create(true).append(true))
 }
 
 #[cfg(test)]
