@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError};
+use crossbeam_channel::{Receiver, Sender, TrySendError, after, select};
 
 use super::running::Entered;
 use super::turns::run_turn;
@@ -19,6 +19,9 @@ use crate::worker::{Cancel, Worker};
 
 /// Events of a turn that may wait for a slow subscriber.
 pub(super) const EVENTS_AHEAD: usize = 1024;
+
+/// How often what can wait is seen to; nothing is done when nothing is due.
+const TIDY_EVERY: Duration = Duration::from_secs(1);
 
 /// How long a stop waits for what runs.
 const DRAIN_LIMIT: Duration = Duration::from_secs(30);
@@ -98,8 +101,15 @@ impl<'a> Hub<'a> {
     /// Takes events until a stop is through.
     pub(super) fn run(mut self) -> Ended {
         loop {
+            let event = select! {
+                recv(self.inbox) -> event => event,
+                recv(after(TIDY_EVERY)) -> _ => {
+                    self.tidy();
+                    continue;
+                }
+            };
             // `back` keeps the channel open.
-            let Ok(event) = self.inbox.recv() else { return Ended::Stop(0) };
+            let Ok(event) = event else { return Ended::Stop(0) };
             match event {
                 Event::Prompt(prompt) => self.take(*prompt),
                 Event::TurnDone { session } => self.next_in_line(&session),
@@ -112,6 +122,12 @@ impl<'a> Hub<'a> {
                 }
             }
         }
+    }
+
+    /// The audit log's last lines reach the disk also when no more follow.
+    fn tidy(&self) {
+        // Health tells of a log that cannot be written.
+        let _ = self.engine.audit.flush();
     }
 
     fn take(&mut self, prompt: Prompt) {

@@ -107,6 +107,8 @@ pub struct Health {
     pub agents: usize,
     /// Number of sandboxes that are up.
     pub sandboxes: usize,
+    /// Number of sessions that have a key.
+    pub sessions: usize,
     /// Number of calls that run now.
     pub running: usize,
     /// What does not work as it should, in sentences.
@@ -275,6 +277,9 @@ impl Handle {
     pub fn health(&self) -> Health {
         let engine = &self.engine;
         let equipment = engine.toolbox.equipment();
+        let sessions = engine.store.count();
+        let audit = engine.audit.flush();
+        let troubles = [audit.as_ref().err(), sessions.as_ref().err()];
         Health {
             status: if self.is_draining() { "draining" } else { "ok" },
             version: env!("CARGO_PKG_VERSION"),
@@ -282,8 +287,9 @@ impl Handle {
             uptime_seconds: engine.started.elapsed().as_secs(),
             agents: equipment.len(),
             sandboxes: equipment.values().filter(|it| it.sandbox.seems_up()).count(),
+            sessions: *sessions.as_ref().unwrap_or(&0),
             running: engine.running.count(),
-            degraded: engine.audit.flush().err().map(|it| it.to_string()).into_iter().collect(),
+            degraded: troubles.into_iter().flatten().map(ToString::to_string).collect(),
         }
     }
 

@@ -76,6 +76,11 @@ impl<'a> SessionMap<'a> {
         owner.ok()
     }
 
+    /// Number of keys.
+    pub(super) fn count(&self) -> usize {
+        self.keys.len()
+    }
+
     /// Gives a key its file and writes the map.
     pub(super) fn set(&mut self, key: &str, owner: &Owner) -> Result<()> {
         let value = serde_json::to_value(owner).during(Kind::Internal, "write a session entry")?;

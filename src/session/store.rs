@@ -68,6 +68,12 @@ impl Store {
         Ok(SessionMap::open(&self.home, clock::now())?.get(key).map(|it| it.agent_name))
     }
 
+    /// Number of sessions that have a key.
+    pub fn count(&self) -> Result<usize> {
+        create_private(&self.home.sessions())?;
+        Ok(SessionMap::open(&self.home, clock::now())?.count())
+    }
+
     /// A fresh file under a key.
     fn create(
         &self,

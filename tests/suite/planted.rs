@@ -195,10 +195,10 @@ fn temporary_names_that_are_planted_do_not_catch_a_write() {
         let field = Field::new(world);
         world.start_gateway();
         // A second agent of the same workspace could plant while it is written.
-        let racer = "for i in $(seq 400); do for it in .w.tmp w.tmp .w.swp .w~; do \
-                     ln -sf /workspace/caught $it; done; ls -A >/dev/null; done";
+        let racer = "until [ -e done ]; do for it in .w.tmp w.tmp .w.swp w~ .w*; do \
+                     ln -sf /workspace/caught $it; done; sleep 0.01; done";
         std::thread::scope(|scope| {
-            scope.spawn(|| world.tool("exec", json!({"command": racer})));
+            scope.spawn(|| world.tool("exec", json!({"command": racer, "timeout": 60})));
             for number in 0..10 {
                 let content = format!("{number}\n");
                 let (text, is_error) =
@@ -207,6 +207,7 @@ fn temporary_names_that_are_planted_do_not_catch_a_write() {
                 let written = fs::read_to_string(world.workspace("a").join("w")).unwrap();
                 assert_eq!(written, content);
             }
+            fs::write(world.workspace("a").join("done"), "").unwrap();
         });
         assert!(!world.workspace("a").join("caught").exists());
         field.unharmed();

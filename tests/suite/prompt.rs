@@ -196,7 +196,7 @@ fn every_form_of_the_answer() {
         assert!(failed.stderr.contains("standard input"), "{}", failed.stderr);
         // A session goes on.
         world.write_cassette(&[r#"{"events":[{"text":"one"}]}"#, r#"{"events":[{"text":"two"}]}"#]);
-        let key = format!("cli:a:{}", first.len() + usize::from(world.api_socket().exists()));
+        let key = format!("cli:a:by-a-gateway-{}", world.api_socket().exists());
         for (text, want) in [("first", "one\n"), ("second", "two\n")] {
             assert_eq!(world.run(["prompt", "a", "--session", &key, text]).expect(0).text(), want);
         }

@@ -24,13 +24,11 @@ fn nothing_of_the_host_is_in_it() {
             world.config_file().display().to_string(),
             "/var/run/docker.sock".to_owned(),
             "/run/docker.sock".to_owned(),
-            "/etc/shadow-".to_owned(),
             "/root/.bashrc".to_owned(),
         ];
-        for path in hidden {
-            let done = world.exec(&["cat", &path]);
-            assert_ne!((done.code, done.stdout.len()), (0, done.stdout.len()), "{path}");
-        }
+        let line =
+            format!("for it in {}; do [ -e $it ] && echo $it; done; echo end", hidden.join(" "));
+        assert_eq!(world.sh(&line).expect(0).text(), "end\n");
         let done = world.sh("cat /proc/1/environ | tr '\\0' '\\n' | grep -c BEIGE_HOME");
         assert_eq!(done.text().trim(), "0");
     });
@@ -39,21 +37,13 @@ fn nothing_of_the_host_is_in_it() {
 #[test]
 fn only_its_own_places_can_be_written() {
     on_each_runtime(|world| {
-        for place in [
-            "/tools/bin",
-            "/tools/packages/notes",
-            "/beige",
-            "/usr",
-            "/usr/bin",
-            "/etc",
-            "/dev",
-            "/",
-        ] {
-            let line = format!("ls {place} >/dev/null || exit 77; echo x > {place}/planted");
-            assert_eq!(world.sh(&line).code, 2, "{place}");
-            let line = format!("mv {place}/$(ls {place} | head -1) /tmp/moved");
-            assert_eq!(world.sh(&line).code, 1, "{place}");
-        }
+        let places = "/tools/bin /tools/packages/notes /beige /usr /usr/bin /etc /dev /";
+        let line = format!(
+            "for it in {places}; do ls $it >/dev/null || echo no $it; \
+             (echo x > $it/planted) 2>/dev/null && echo wrote $it; \
+             mv $it/$(ls $it | head -1) /tmp/moved 2>/dev/null && echo moved of $it; done; echo end"
+        );
+        assert_eq!(world.sh(&line).expect(0).text(), "end\n");
         world.sh("echo x > /tmp/x && echo x > /workspace/x && echo x > ~/y").expect(0);
         let made = fs::metadata(world.workspace("a").join("x")).unwrap();
         assert_eq!((made.uid(), made.gid()), (10_000, 10_000));
@@ -252,8 +242,8 @@ fn end(child: &mut Child, signal: &str) -> Option<i32> {
 
 #[test]
 fn a_command_that_kills_its_supervisor_gains_nothing() {
-    with_and_without_gateway(|world| {
-        let done = world.run(["exec", "a", "--timeout", "1", "--", "sh", "-c", KILL]);
+    on_each_runtime(|world| {
+        let done = world.run(["exec", "a", "--timeout", "0.3", "--", "sh", "-c", KILL]);
         match world.runtime {
             // There it is PID 1, which nothing inside can kill.
             Runtime::Bubblewrap => assert_eq!(done.code, 124, "{}", done.stderr),

@@ -1,13 +1,12 @@
 //! The HTTP API: a front door that bounds everything, tiny_http behind it,
 //! and routes that translate between HTTP and the gateway.
 //!
-//! A request's way: [`door`] (bounds, [`guard`]) → [`inner`] (tiny_http) →
+//! A request's way: [`door`] (bounds, who may call) → [`inner`] (tiny_http) →
 //! [`routes`] → the gateway, and back; [`upgrade`] is served at the door.
 
 mod answer;
 mod door;
 mod engine;
-mod guard;
 mod inner;
 mod routes;
 mod stream;
@@ -25,9 +24,8 @@ use crate::error::Result;
 use crate::gateway::Handle;
 use crate::worker::{Cancel, Canceller, Crew};
 use answer::Answer;
-use door::{Behind, Door, Head, Limits, Upgraded};
+use door::{Behind, Door, Guard, Head, Limits, Upgraded};
 use engine::Engine;
-use guard::Guard;
 use inner::Inner;
 use routes::Routes;
 

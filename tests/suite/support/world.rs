@@ -231,7 +231,7 @@ impl World {
     /// all else stands, and answers once it does.
     #[track_caller]
     pub(crate) fn wait_until_it_answers(&self) {
-        for _ in 0..2_000 {
+        for _ in 0..12_000 {
             if std::os::unix::net::UnixStream::connect(self.api_socket()).is_ok() {
                 assert_eq!(self.get("/api/health").status, 200);
                 return;
@@ -316,10 +316,10 @@ pub(crate) fn pause() {
     let _ = receiver.recv_timeout(std::time::Duration::from_millis(5));
 }
 
-/// Looks again until `done`, for at most some ten seconds.
+/// Looks again until `done`, for at most a minute or so.
 #[track_caller]
 pub(crate) fn wait_until(what: &str, done: impl Fn() -> bool) {
-    for _ in 0..2_000 {
+    for _ in 0..12_000 {
         if done() {
             return;
         }

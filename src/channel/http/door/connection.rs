@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::body::{self, Body};
+use super::guard::{Caller, Guard};
 use super::head::{self, Head};
 use super::places::Place;
-use super::stream::Stream;
+use super::stream::{Stream, Way};
 use super::turns::{LARGE, Turns};
 use super::{Behind, End, Limits, Upgraded};
 use crate::channel::http::answer::Answer;
-use crate::channel::http::guard::{Caller, Guard, Way};
 use crate::worker::Cancel;
 
 /// What every connection needs to know.

@@ -8,6 +8,7 @@
 mod body;
 mod chunks;
 mod connection;
+mod guard;
 mod head;
 mod places;
 mod stream;
@@ -24,11 +25,11 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, after, bounded, select};
 
+pub(super) use guard::Guard;
 pub(super) use head::Head;
 pub(super) use stream::Stream;
 
 use super::answer::Answer;
-use super::guard::Guard;
 use crate::error::{During, Kind, Result};
 use crate::worker::{Cancel, Canceller, Crew, Worker};
 use connection::Rules;

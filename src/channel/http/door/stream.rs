@@ -2,11 +2,18 @@
 //! and writes need no `mut`, so one thread may end what another works on.
 
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use crate::channel::http::guard::Way;
+/// The way a request came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Over TCP, to this address of ours.
+    Tcp(IpAddr),
+    /// Over `api.sock`, whose mode keeps everybody else out.
+    Unix,
+}
 
 /// One connection.
 #[derive(Debug)]

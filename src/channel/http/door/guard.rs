@@ -4,29 +4,21 @@
 
 use std::net::IpAddr;
 
+use super::head::Head;
+use super::stream::Way;
 use crate::channel::http::answer::Answer;
-use crate::channel::http::door::Head;
 use crate::channel::http::token;
 use crate::secret::Secret;
 
 /// Whom the door lets in.
 #[derive(Clone, Debug)]
-pub(super) struct Guard {
+pub(in crate::channel::http) struct Guard {
     /// The address as configured, without port: a name or a number.
-    pub(super) host: String,
+    pub(in crate::channel::http) host: String,
     /// Further names that clients may call the gateway by.
-    pub(super) allowed_hosts: Vec<String>,
+    pub(in crate::channel::http) allowed_hosts: Vec<String>,
     /// What callers over TCP must show; `None` if `gateway.auth` is `none`.
-    pub(super) token: Option<Secret>,
-}
-
-/// The way a request came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
-    /// Over TCP, to this address of ours.
-    Tcp(IpAddr),
-    /// Over `api.sock`, whose mode keeps everybody else out.
-    Unix,
+    pub(in crate::channel::http) token: Option<Secret>,
 }
 
 /// Who calls, as far as the door can tell.

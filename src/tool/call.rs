@@ -1,0 +1,159 @@
+//! What can be run, on whose behalf, and what comes back: plain values, the
+//! same for every front end.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::sandbox::{Exit, Feed, Output};
+
+/// On whose behalf something runs; set by the gateway, never by a payload.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Caller {
+    /// The agent whose rights count.
+    pub agent: String,
+    /// The verified session, if any.
+    pub session: Option<SessionRef>,
+    /// A session that was claimed and is not the caller's.
+    pub claimed_session: Option<String>,
+    /// `provider/model` that asked, in a turn.
+    pub model: Option<String>,
+}
+
+/// The conversation a call belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SessionRef {
+    /// `channel:id[:thread]`.
+    pub session_key: String,
+    /// `tui`, `api`, `cli`, `socket`, ….
+    pub channel: String,
+    /// Chat, where the channel has them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub chat_id: Option<String>,
+    /// Thread, where the channel has them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub thread_id: Option<String>,
+}
+
+/// A core tool call, as a model or `POST …/exec` makes it: arguments are
+/// checked by the toolbox, which answers what is wrong with them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CoreCall {
+    /// `read`, `write`, `patch`, `exec`; anything else is answered by an error.
+    pub tool: String,
+    /// The arguments, an object.
+    pub params: Value,
+    /// Time limit of `exec` where the arguments give none.
+    pub default_timeout: Duration,
+}
+
+/// A plugin tool call, as it comes over an agent's socket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginCall {
+    /// The tool.
+    pub tool: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Below `/workspace`, checked.
+    pub cwd: String,
+    /// Its standard input, if any was piped.
+    pub stdin: Option<String>,
+}
+
+/// A command as `beige exec` and `…/exec/stream` run it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CommandCall {
+    /// Program and arguments.
+    pub argv: Vec<OsString>,
+    /// Below `/workspace`.
+    pub cwd: String,
+    /// Set for this call.
+    pub env: BTreeMap<String, String>,
+    /// Time limit; none unless given.
+    pub timeout: Option<Duration>,
+}
+
+/// Everything that can be run.
+pub enum Call<'a> {
+    /// read, write, patch, exec.
+    Core(CoreCall),
+    /// A tool of a plugin.
+    Plugin(PluginCall),
+    /// A command with its streams.
+    Command(CommandCall, Streams<'a>),
+}
+
+/// The streams of a command.
+pub struct Streams<'a> {
+    /// What is fed in.
+    pub feed: &'a Feed,
+    /// Who takes what comes out.
+    pub output: &'a mut dyn Output,
+}
+
+/// One part of a tool's answer to a model.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "camelCase")]
+pub enum Content {
+    /// Text.
+    Text {
+        /// UTF-8; what was not is marked.
+        text: String,
+    },
+    /// An image.
+    #[serde(rename_all = "camelCase")]
+    Image {
+        /// Base64.
+        data: String,
+        /// `image/png`, ….
+        mime_type: String,
+    },
+}
+
+/// A tool's answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Answer {
+    /// What the model, or the client, gets.
+    pub content: Vec<Content>,
+    /// Whether it failed: exit code not 0, bad arguments, refused.
+    pub is_error: bool,
+    /// How the command ended, where there was one.
+    #[serde(skip)]
+    pub exit: Option<Exit>,
+    /// Bytes that came out, before anything was left out.
+    #[serde(skip)]
+    pub bytes: u64,
+}
+
+impl Answer {
+    /// A success in words.
+    pub fn text(text: impl Into<String>) -> Self {
+        let text = text.into();
+        let bytes = text.len() as u64;
+        Self { content: vec![Content::Text { text }], is_error: false, exit: None, bytes }
+    }
+
+    /// A failure in words.
+    pub fn error(text: impl Into<String>) -> Self {
+        Self { is_error: true, ..Self::text(text) }
+    }
+
+    /// All text of it.
+    pub fn plain_text(&self) -> String {
+        let texts = self.content.iter().filter_map(|it| match it {
+            Content::Text { text } => Some(text.as_str()),
+            Content::Image { .. } => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Exit code where a command ran.
+    pub fn exit_code(&self) -> Option<i32> {
+        self.exit.as_ref().map(|it| it.code)
+    }
+}
