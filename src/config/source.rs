@@ -79,6 +79,9 @@ pub(crate) fn parse(file: &Path, text: &str) -> Result<Value, Report> {
 }
 
 fn syntax_message(error: &json5::Error) -> String {
+    if let Some(missing) = error.code().and_then(missing_at_end) {
+        return format!("is not JSON5: the file ends{missing}");
+    }
     let hint = match error.code() {
         Some(ErrorCode::TrailingCharacters) => "; nothing may follow the last `}`",
         Some(ErrorCode::ExpectedClosingBrace | ErrorCode::ExpectedClosingBracket) => {
@@ -90,6 +93,20 @@ fn syntax_message(error: &json5::Error) -> String {
     match error.code() {
         Some(code) => format!("is not JSON5: {code}{hint}"),
         None => "is not JSON5: a number or name cannot be read".into(),
+    }
+}
+
+/// What a file lacks that ends too early.
+fn missing_at_end(code: ErrorCode) -> Option<&'static str> {
+    match code {
+        ErrorCode::EofParsingObject => Some(", and a `{` is not closed"),
+        ErrorCode::EofParsingArray => Some(", and a `[` is not closed"),
+        ErrorCode::EofParsingString | ErrorCode::EofParsingEscapeSequence => {
+            Some(", and a quote is not closed")
+        }
+        ErrorCode::EofParsingComment => Some(", and a `/*` is not closed"),
+        ErrorCode::EofParsingValue => Some(" where a value should stand"),
+        _ => None,
     }
 }
 
@@ -197,7 +214,11 @@ mod tests {
     #[test]
     fn a_syntax_error_has_line_and_column() {
         check_syntax("{\n  a: 1\n  b: 2}", "f:3:3: is not JSON5: expected comma");
-        check_syntax("{\r\n a: [1", "f:2:5: is not JSON5: EOF parsing array");
+        check_syntax("{\r\n a: [1", "f:2:5: is not JSON5: the file ends, and a `[` is not closed");
+        check_syntax("{\n a: {\n", "f:2:5: is not JSON5: the file ends, and a `{` is not closed");
+        check_syntax("{a: 'b", "f:1:7: is not JSON5: the file ends, and a quote is not closed");
+        check_syntax("{a: /* b", "f:1:9: is not JSON5: the file ends, and a `/*` is not closed");
+        check_syntax("{a:", "f:1:4: is not JSON5: the file ends where a value should stand");
         check_syntax(
             "{} x",
             "f:1:4: is not JSON5: trailing characters; nothing may follow the last `}`",
