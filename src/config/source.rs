@@ -69,11 +69,16 @@ pub(crate) fn parse(file: &Path, text: &str) -> Result<Value, Report> {
         return Err(Report::single(file, Some(position_of(text, offset)), message));
     }
     json5::from_str(text).map_err(|error| {
-        // The parser gives no position at the end of the file.
-        let end = || position_of(text, text.len());
-        let at = error
-            .position()
-            .map_or_else(end, |it| Position { line: it.line + 1, column: it.column + 1 });
+        // At the end of the file the parser gives no position, or that of the
+        // value around: it helps only with a bracket that is not closed.
+        let is_useful = match error.code() {
+            Some(ErrorCode::EofParsingObject | ErrorCode::EofParsingArray) => true,
+            code => code.and_then(missing_at_end).is_none(),
+        };
+        let at = error.position().filter(|_| is_useful).map_or_else(
+            || position_of(text, text.len()),
+            |it| Position { line: it.line + 1, column: it.column + 1 },
+        );
         Report::single(file, Some(at), syntax_message(&error))
     })
 }
