@@ -50,6 +50,8 @@ pub struct Surroundings<'a> {
     pub memory_bytes: Option<u64>,
     /// The processors this process may use.
     pub cpus: Option<usize>,
+    /// The user this process is.
+    pub uid: u32,
 }
 
 /// Loads the configuration. The error ([`Kind::Config`]) is every finding, one
@@ -95,6 +97,7 @@ impl Surroundings<'_> {
             environment: &|name| env::var_os(name),
             memory_bytes: memory_of_host(),
             cpus: thread::available_parallelism().ok().map(usize::from),
+            uid: rustix::process::geteuid().as_raw(),
         }
     }
 }

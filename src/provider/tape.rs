@@ -12,8 +12,7 @@ use serde::Deserialize;
 
 use super::Fault;
 use super::glob::{LONGEST_PATTERN, fits};
-use super::replay::{Event, LineMark, Question};
-use crate::message::StopReason;
+use super::replay::{Event, LineMark, Played, PlayedStop, Question};
 use crate::worker::Cancel;
 
 /// Largest cassette, in bytes.
@@ -107,14 +106,14 @@ impl Tape {
         choose_from(BufReader::new(file.take(LARGEST_CASSETTE)), question).map_err(wrong)
     }
 
-    fn nothing_left(&self) -> Vec<Event> {
+    fn nothing_left(&self) -> Vec<Played> {
         let text = format!(
             "(The cassette {} of the provider `{}` has no line left that fits this call. \
              A new session starts at its first line again.)",
             self.name(),
             self.provider
         );
-        vec![Event::Text(text), Event::Stop(StopReason::Stop)]
+        [Event::Text(text), Event::Stop(PlayedStop::Stop)].map(Played::Event).into()
     }
 }
 
@@ -167,9 +166,6 @@ fn parse(text: &[u8]) -> Result<Line, String> {
     if patterns.into_iter().flatten().any(|it| it.chars().count() > LONGEST_PATTERN) {
         return Err(format!("a pattern is longer than {LONGEST_PATTERN} characters"));
     }
-    if line.events.iter().any(|it| matches!(it, Event::Line(_))) {
-        return Err("`line` is not an event that a cassette may hold".into());
-    }
     Ok(line)
 }
 
@@ -186,24 +182,24 @@ impl Wanted {
 
 /// The events of a line, with its number before them, an id for every call,
 /// and an end if it has none of its own.
-fn completed(events: Vec<Event>, mark: LineMark) -> Vec<Event> {
+fn completed(events: Vec<Event>, mark: LineMark) -> Vec<Played> {
     let number = mark.line;
-    let mut whole = vec![Event::Line(mark)];
-    let mut stop = StopReason::Stop;
+    let mut whole = vec![Played::Mark { line: mark }];
+    let mut stop = PlayedStop::Stop;
     let mut ended = false;
     for (place, mut event) in events.into_iter().enumerate() {
         match &mut event {
             Event::ToolCall(call) => {
                 call.id.get_or_insert_with(|| format!("call_{number}_{}", place + 1));
-                stop = StopReason::ToolUse;
+                stop = PlayedStop::ToolUse;
             }
             Event::Stop(_) => ended = true,
             _ => (),
         }
-        whole.push(event);
+        whole.push(Played::Event(event));
     }
     if !ended {
-        whole.push(Event::Stop(stop));
+        whole.push(Played::Event(Event::Stop(stop)));
     }
     whole
 }
@@ -251,7 +247,23 @@ mod tests {
         let other = r#"{"match":{"lastUser":"x"},"events":[]}"#;
         check_wrong(&format!("{other}\n{{\"events\":"), "line 2: EOF");
         check_wrong(&format!("{other}\n\nnope"), "line 3: expected");
-        check_wrong(r#"{"events":[{"sing":"la"}]}"#, "line 1: unknown variant `sing`");
+        check_wrong(
+            r#"{"events":[{"sing":"la"}]}"#,
+            "line 1: unknown variant `sing`, expected one of `text`, `thinking`, `signature`, \
+             `toolCall`, `usage`, `stop`, `error` at",
+        );
+        check_wrong(
+            r#"{"events":[{"line":{"cassette":"c","line":1}}]}"#,
+            "line 1: unknown variant",
+        );
+        for stop in ["done", "error", "aborted", "Stop"] {
+            let line = format!(r#"{{"events":[{{"stop":"{stop}"}}]}}"#);
+            let want =
+                format!("line 1: unknown variant `{stop}`, expected one of `stop`, `length`");
+            check_wrong(&line, &want);
+        }
+        check_wrong(r#"{"events":[{"usage":{"inptu":1}}]}"#, "line 1: unknown field `inptu`");
+        check_wrong(r#"{"events":[{"usage":{"cost":{"in":1}}}]}"#, "line 1: unknown field `in`");
         check_wrong(r#"{"evnts":[]}"#, "line 1: unknown field `evnts`");
         check_wrong(r#"{"match":{"last":"x"},"events":[]}"#, "line 1: unknown field `last`");
         check_wrong(r#"{"events":[],"delayMs":600001}"#, "line 1: `delayMs`");
