@@ -10,8 +10,8 @@ use std::thread;
 use serde_json::json;
 
 use crate::support::{
-    Finished, Runtime, World, docker, on_each_runtime, processes_with, state_of, wait_until,
-    with_and_without_gateway,
+    Finished, Runtime, World, agent_ids, docker, on_each_runtime, processes_with, state_of,
+    wait_until, with_and_without_gateway,
 };
 
 #[test]
@@ -46,7 +46,7 @@ fn only_its_own_places_can_be_written() {
         assert_eq!(world.sh(&line).expect(0).text(), "end\n");
         world.sh("echo x > /tmp/x && echo x > /workspace/x && echo x > ~/y").expect(0);
         let made = fs::metadata(world.workspace("a").join("x")).unwrap();
-        assert_eq!((made.uid(), made.gid()), (10_000, 10_000));
+        assert_eq!((made.uid(), made.gid()), agent_ids());
     });
 }
 
@@ -76,8 +76,11 @@ fn it_has_no_rights_to_speak_of() {
         for line in ["CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1"] {
             assert!(status.contains(line), "{line} in {status}");
         }
-        assert!(status.contains("Uid:\t10000\t10000\t10000\t10000"), "{status}");
-        assert!(status.contains("Gid:\t10000\t10000\t10000\t10000"), "{status}");
+        let (user, group) = agent_ids();
+        for (name, id) in [("Uid", user), ("Gid", group)] {
+            let line = format!("{name}:\t{id}\t{id}\t{id}\t{id}\n");
+            assert!(status.contains(&line), "{line} in {status}");
+        }
     });
 }
 
