@@ -13,6 +13,8 @@ use serde_json::Value;
 pub(crate) struct Reply {
     /// HTTP status.
     pub(crate) status: u16,
+    /// Its head.
+    pub(crate) head: String,
     /// Its body, chunks put together.
     pub(crate) body: Vec<u8>,
 }
@@ -26,6 +28,13 @@ impl Reply {
     /// The body as JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_else(|it| panic!("{it} in {}", self.text()))
+    }
+
+    /// The body's lines that are not empty, as JSON.
+    pub(crate) fn lines(&self) -> Vec<Value> {
+        let lines = self.text();
+        let lines = lines.lines().filter(|it| !it.trim().is_empty());
+        lines.map(|it| serde_json::from_str(it).expect("a JSON line")).collect()
     }
 
     /// Reads an answer to its end.
@@ -44,7 +53,7 @@ impl Reply {
         let chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");
         let body = &bytes[end + 4..];
         let body = if chunked { unchunked(body) } else { body.to_vec() };
-        Self { status, body }
+        Self { status, head, body }
     }
 }
 
