@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tool_client::frame;
 
 use super::client::{self, Api};
-use super::{Command, Invocation, logger, present, stdin, tell, unknown};
+use super::{Command, Invocation, complain, logger, present, stdin, tell, unknown};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::Gateway;
 use crate::sandbox::pump::{Note, Pump};
@@ -67,7 +67,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         Ok(code) => Ok(code),
         Err(error) if error.kind() == Kind::Cancelled => Err(error),
         Err(error) => {
-            tell(&format!("beige exec: {error}"));
+            complain("beige exec", &error);
             Ok(FAILED)
         }
     }

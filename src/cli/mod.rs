@@ -137,7 +137,7 @@ fn report(command: Option<&'static Command>, error: &Error) -> u8 {
         return 141; // The reader of our output went away: as SIGPIPE would.
     }
     let name = command.map_or_else(String::new, |it| format!(" {}", it.name));
-    tell(&format!("beige{name}: {error}"));
+    complain(&format!("beige{name}"), error);
     match error.kind() {
         Kind::Usage => {
             tell(&format!("See `beige{name} --help`."));
@@ -146,6 +146,11 @@ fn report(command: Option<&'static Command>, error: &Error) -> u8 {
         Kind::Config => 78,
         _ => 1,
     }
+}
+
+/// Tells a person what failed, each line under the name of who speaks.
+fn complain(who: &str, error: &Error) {
+    error.to_string().lines().for_each(|it| tell(&format!("{who}: {it}")));
 }
 
 /// Marks the error that stands for `--help`.

@@ -331,9 +331,11 @@ fn an_image_that_is_asked_for_and_not_here_is_told() {
         world.write_config(&world.agent("a", image, "").replace("'docker'", "'auto'"), "");
         let done = world.sh("echo on").expect(0);
         assert_eq!(done.text(), "on\n");
-        for part in
-            ["bubblewrap's, which has no image", "beige-suite-none:1 is not here", "`runtime`"]
-        {
+        for part in [
+            "bubblewrap's, which has no image",
+            "beige-suite-none:1 is not here",
+            "`sandbox.runtime`",
+        ] {
             assert!(done.stderr.contains(part), "{part} in {}", done.stderr);
         }
         world.start_gateway();
