@@ -108,7 +108,7 @@ fn examine(invocation: &Invocation) -> Result<Examined> {
 
 /// Everything that is wrong with the configuration that counts: with the file,
 /// and if it is sound, with what it names.
-pub(super) fn examine_all(invocation: &Invocation) -> Result<Report> {
+fn examine_all(invocation: &Invocation) -> Result<Report> {
     let mut examined = examine(invocation)?;
     if let Some((config, _)) = &examined.sound {
         let findings = beyond(config);
@@ -117,11 +117,28 @@ pub(super) fn examine_all(invocation: &Invocation) -> Result<Report> {
     Ok(examined.report)
 }
 
+/// An error of all that no gateway starts with: what is wrong with the file,
+/// and if it is sound, with plugins and the tools of agents. Cassettes may be
+/// mended while it runs.
+pub(super) fn check_start(invocation: &Invocation) -> Result<()> {
+    let mut examined = examine(invocation)?;
+    if let Some((config, _)) = &examined.sound {
+        let mut findings = Findings::default();
+        look_at_plugins(config, &mut findings);
+        examined.add(findings);
+    }
+    if examined.report.has_errors() { Err(examined.report.into()) } else { Ok(()) }
+}
+
+fn look_at_plugins(config: &Config, findings: &mut Findings) {
+    plugin::Registry::examine(&config.plugins, &config.agents, &config.home, findings);
+}
+
 /// What is wrong with what a sound file names: plugins, the tools of agents,
 /// cassettes; and what a gateway would warn of when it starts.
 fn beyond(config: &Config) -> Findings {
     let mut findings = Findings::default();
-    plugin::Registry::examine(&config.plugins, &config.agents, &config.home, &mut findings);
+    look_at_plugins(config, &mut findings);
     provider::Registry::new(&config.providers).examine(&mut findings);
     for (name, agent) in &config.agents {
         let sandbox = &agent.sandbox;

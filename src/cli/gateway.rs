@@ -15,10 +15,12 @@ use serde_json::{Value, json};
 
 use super::client::Api;
 use super::{
-    Command, Invocation, logger, print, process, setup, tell, tidy, unknown, unknown_action,
+    Command, Invocation, logger, present, print, process, setup, tell, tidy, unknown,
+    unknown_action,
 };
 use crate::channel::http::Http;
 use crate::config::Home;
+use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{Holder, HomeLock, Role};
 use crate::gateway::{self, End, FrontEnds};
@@ -363,7 +365,8 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
 fn logs(invocation: &Invocation, options: &Options) -> Result<u8> {
     let path = invocation.load_config()?.0.gateway.log_file;
     let what = format!("read {}", path.display());
-    let mut file = File::open(&path).during(Kind::Missing, what.clone())?;
+    let mut file =
+        open_own(&path, File::options().read(true)).during(Kind::Missing, what.clone())?;
     let start =
         tail_start(&mut file, options.lines.unwrap_or(50)).during(Kind::Internal, what.clone())?;
     file.seek(SeekFrom::Start(start)).during(Kind::Internal, what)?;
@@ -395,7 +398,7 @@ fn copy(file: &mut File) -> Result<()> {
     loop {
         match file.read(&mut buffer).during(Kind::Internal, "read the log")? {
             0 => return Ok(()),
-            count => print(&String::from_utf8_lossy(&buffer[..count]))?,
+            count => present(&String::from_utf8_lossy(&buffer[..count]))?,
         }
     }
 }
@@ -415,7 +418,8 @@ fn follow(path: &Path, mut file: File) -> Result<()> {
         };
         if !same {
             copy(&mut file)?;
-            file = File::open(path).during(Kind::Internal, format!("read {}", path.display()))?;
+            file = open_own(path, File::options().read(true))
+                .during(Kind::Internal, format!("read {}", path.display()))?;
         }
     }
 }

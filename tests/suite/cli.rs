@@ -125,7 +125,12 @@ fn a_reader_that_goes_away_ends_it_quietly() {
         let child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("beige runs");
         drop(command);
         let done = Finished::from(child.wait_with_output().expect("it ends"));
-        assert_eq!((done.code, done.stderr.as_str()), (141, ""), "{arguments}");
+        // Without Docker a list says so, to whoever reads it.
+        let told = match arguments.starts_with("sandbox") {
+            true => world.run(arguments.split(' ')).stderr,
+            false => String::new(),
+        };
+        assert_eq!((done.code, done.stderr), (141, told), "{arguments}");
     }
 }
 

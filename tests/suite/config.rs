@@ -368,7 +368,7 @@ fn a_check_looks_into_plugins_and_at_the_tools_of_agents() {
     found_beyond(&world, &text, (6, 15), "agents.a.tools[0]", "`exec` is a core tool");
     // The same stops the start.
     let done = world.run(["gateway", "start"]).expect(78);
-    assert!(done.stderr.contains("agents.a.tools[0]: `exec`"), "{}", done.stderr);
+    assert!(done.stderr.contains("config.json5:6:15: agents.a.tools[0]: `exec`"), "{}", done.stderr);
     // An unknown key of a manifest is a warning here, too.
     let mut manifest = manifest;
     manifest["descripton"] = json!("x");
