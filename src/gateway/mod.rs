@@ -3,6 +3,7 @@
 //! ask; front ends only translate. A gateway serves until it is told to stop;
 //! a one-shot builds the same engine for one agent and one call.
 
+mod config_in_use;
 pub mod daemon;
 pub mod hub;
 mod running;
@@ -10,6 +11,7 @@ mod runtime;
 mod serve;
 pub mod socket;
 mod turns;
+mod wake;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,6 +21,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 use serde::Serialize;
 
+pub use config_in_use::ConfigInUse;
+pub use hub::Fresh;
 pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 
 use crate::audit::{self, Audit};
@@ -64,6 +68,8 @@ pub(crate) struct Engine {
     started: Instant,
     address: OnceLock<SocketAddr>,
     hub: Option<Sender<Event>>,
+    /// Sandboxes that could not be made ready when the gateway started.
+    troubles: wake::Troubles,
 }
 
 /// What a front end may ask of the engine.
@@ -185,6 +191,7 @@ impl Engine {
             started: Instant::now(),
             address: OnceLock::new(),
             hub,
+            troubles: wake::Troubles::default(),
         }))
     }
 
@@ -292,6 +299,7 @@ impl Handle {
         let sessions = engine.store.count();
         let audit = engine.audit.flush();
         let troubles = [audit.as_ref().err(), sessions.as_ref().err()];
+        let troubles = troubles.into_iter().flatten().map(ToString::to_string);
         Health {
             status: if self.is_draining() { "draining" } else { "ok" },
             version: env!("CARGO_PKG_VERSION"),
@@ -301,7 +309,7 @@ impl Handle {
             sandboxes: equipment.values().filter(|it| it.sandbox.seems_up()).count(),
             sessions: *sessions.as_ref().unwrap_or(&0),
             running: engine.running.count(),
-            degraded: troubles.into_iter().flatten().map(ToString::to_string).collect(),
+            degraded: troubles.chain(engine.troubles.told(equipment)).collect(),
         }
     }
 

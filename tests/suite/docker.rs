@@ -164,7 +164,8 @@ fn sandboxes_are_listed_and_removed() {
         listed.sort();
         assert_eq!(listed, ["a", "b"]);
         let text = world.run(["sandbox", "list"]).expect(0).text();
-        assert_eq!(text.lines().count(), 2, "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.starts_with("AGENT  STATUS"), "{text}");
         world.run(["sandbox", "rm", "a"]).expect(0);
         assert_eq!(agents(world), ["b"]);
         let wrong = world.run(["sandbox", "rm", "nobody"]).expect(1);
