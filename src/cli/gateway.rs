@@ -231,7 +231,7 @@ fn start(invocation: &Invocation) -> Result<u8> {
     let home = invocation.home()?;
     first_start(invocation, &home)?;
     // A configuration that is wrong is told here, with all of its findings.
-    invocation.load_config()?;
+    super::config::check_start(invocation)?;
     launch(invocation)
 }
 
