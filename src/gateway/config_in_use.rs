@@ -3,13 +3,15 @@
 //! not ignored in silence. A stale one is harmless: it is read only by who has
 //! just been answered by a gateway, and each start writes it anew.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Deserialize, Serialize};
 
 use crate::config::Home;
+use crate::config::home::open_own;
 use crate::error::{During, Kind, Result};
 
 /// What a gateway runs by.
@@ -51,7 +53,8 @@ impl ConfigInUse {
         let what = format!("write {}", path.display());
         let text = serde_json::to_vec(self).during(Kind::Internal, what.clone())?;
         let fresh = path.with_extension("new");
-        fs::write(&fresh, text)
+        open_own(&fresh, OpenOptions::new().write(true).create(true).truncate(true))
+            .and_then(|mut it| it.write_all(&text))
             .and_then(|()| fs::rename(&fresh, &path))
             .during(Kind::Internal, what)
     }

@@ -405,6 +405,18 @@ fn a_check_reads_every_line_of_the_cassettes() {
 }
 
 #[test]
+fn a_restart_with_a_tool_that_is_not_there_ends_no_gateway() {
+    let world = world();
+    world.start_gateway();
+    let pid = world.gateway_pid();
+    fs::write(world.config_file(), sound("", "", "").replace("tools: []", "tools: ['nope']"))
+        .expect("written");
+    let done = world.run(["gateway", "restart"]).expect(78);
+    assert!(done.stderr.contains("agents.a.tools[0]: `nope`"), "{}", done.stderr);
+    assert_eq!(world.gateway_pid(), pid);
+}
+
+#[test]
 fn every_line_of_a_failure_says_who_speaks() {
     let world = world();
     let text = sound("plugins: { x: { path: './x' }, y: { path: './y' } },", "", "")
