@@ -40,6 +40,15 @@ pub struct Examined {
     /// The configuration, if no finding is an error; with what
     /// [`Loaded::effective`] holds.
     pub sound: Option<(Config, Value)>,
+    source: Source,
+}
+
+/// What places findings that come later: the file's text, and what none of
+/// them may repeat.
+#[derive(Debug, Default)]
+struct Source {
+    text: String,
+    hidden: Vec<String>,
 }
 
 /// What a configuration means depends on where it is read.
@@ -62,7 +71,7 @@ pub fn load(file: &Path, home: &Home) -> Result<Loaded> {
 
 /// The same in other surroundings.
 pub fn load_in(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Result<Loaded> {
-    let Examined { report, sound } = examine(file, home, surroundings);
+    let Examined { report, sound, .. } = examine(file, home, surroundings);
     let Some((config, effective)) = sound else { return Err(report.into()) };
     let warnings = report
         .findings
@@ -80,7 +89,7 @@ pub fn load_in(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Res
 pub fn examine(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Examined {
     match source::read_config(file) {
         Ok(bytes) => examine_bytes(file, home, surroundings, &bytes),
-        Err(report) => Examined { report, sound: None },
+        Err(report) => Examined::unread(report),
     }
 }
 
@@ -88,6 +97,25 @@ pub fn examine(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Exa
 /// folder's. Absolute; whether it exists is not looked at.
 pub fn locate(flag: Option<&Path>, home: &Home) -> Result<PathBuf> {
     choose(flag, env::var_os("BEIGE_CONFIG"), home)
+}
+
+impl Examined {
+    /// Adds what was found in what the file names, each at the place of its
+    /// key. With an error among it the configuration is sound no more.
+    pub fn add(&mut self, findings: Findings) {
+        let Source { text, hidden } = &self.source;
+        let places = Places::read(text);
+        let file = &self.report.file;
+        let report = findings.into_report(file, &places, &|it| secrets::hide(it, hidden));
+        self.report.add(report);
+        if self.report.has_errors() {
+            self.sound = None;
+        }
+    }
+
+    fn unread(report: Report) -> Self {
+        Self { report, sound: None, source: Source::default() }
+    }
 }
 
 impl Surroundings<'_> {
@@ -126,7 +154,7 @@ fn examine_bytes(
         .and_then(|text| source::parse(file, text).map(|value| (text, value)));
     match read {
         Ok((text, value)) => examine_value(file, home, surroundings, text, value),
-        Err(report) => Examined { report, sound: None },
+        Err(report) => Examined::unread(report),
     }
 }
 
@@ -165,7 +193,7 @@ fn examine_value(
     secrets::mask(&mut value, &from_files);
     let report = findings.into_report(file, &places, &|it| secrets::hide(it, &hidden));
     let sound = (!report.has_errors()).then_some((config, value));
-    Examined { report, sound }
+    Examined { report, sound, source: Source { text: text.to_owned(), hidden } }
 }
 
 /// Substitutes everywhere but in providers that no agent refers to; gives the

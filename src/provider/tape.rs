@@ -88,22 +88,30 @@ impl Tape {
         Ok(())
     }
 
+    /// Hands on everything that keeps a line of it from being played.
+    pub(super) fn check(&self, wrong: &mut dyn FnMut(String)) {
+        let Some(path) = &self.cassette else { return };
+        let mut wrong = |what: String| wrong(in_cassette(path, &what));
+        let read = open(path).and_then(|reader| {
+            each_line(reader, |number, text| {
+                if let Err(what) = parse(text) {
+                    wrong(on_line(number, &what));
+                }
+                None::<()>
+            })
+        });
+        if let Err(what) = read {
+            wrong(what);
+        }
+    }
+
     /// The first unused line that fits, with its number.
     fn choose(&self, question: &Question) -> Result<Option<(u64, Line)>, Fault> {
         let Some(path) = &self.cassette else {
             return Err(Fault::Ours(format!("the provider `{}` has no cassette", self.provider)));
         };
-        let wrong = |what: String| Fault::Ours(format!("the cassette {}: {what}", path.display()));
-        // Looked at before it is opened: opening a FIFO would wait for a writer.
-        let metadata = std::fs::metadata(path).map_err(|it| wrong(it.to_string()))?;
-        if !metadata.is_file() {
-            return Err(wrong("it is not a file".into()));
-        }
-        if metadata.len() > LARGEST_CASSETTE {
-            return Err(wrong(format!("it is larger than {LARGEST_CASSETTE} bytes")));
-        }
-        let file = File::open(path).map_err(|it| wrong(it.to_string()))?;
-        choose_from(BufReader::new(file.take(LARGEST_CASSETTE)), question).map_err(wrong)
+        let chosen = open(path).and_then(|it| choose_from(it, question));
+        chosen.map_err(|what| Fault::Ours(in_cassette(path, &what)))
     }
 
     fn nothing_left(&self) -> Vec<Played> {
@@ -130,27 +138,61 @@ fn wait(delay: Duration, cancel: &Cancel) -> Result<(), Fault> {
     }
 }
 
-fn choose_from(
+fn in_cassette(path: &Path, what: &str) -> String {
+    format!("the cassette {}: {what}", path.display())
+}
+
+fn on_line(number: u64, what: &str) -> String {
+    format!("line {number}: {what}")
+}
+
+fn open(path: &Path) -> Result<impl BufRead, String> {
+    // Looked at before it is opened: opening a FIFO would wait for a writer.
+    let metadata = std::fs::metadata(path).map_err(|it| it.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is not a file".into());
+    }
+    if metadata.len() > LARGEST_CASSETTE {
+        return Err(format!("it is larger than {LARGEST_CASSETTE} bytes"));
+    }
+    let file = File::open(path).map_err(|it| it.to_string())?;
+    Ok(BufReader::new(file.take(LARGEST_CASSETTE)))
+}
+
+fn choose_from(reader: impl BufRead, question: &Question) -> Result<Option<(u64, Line)>, String> {
+    let chosen = each_line(reader, |number, text| {
+        if question.used.contains(&number) {
+            return None;
+        }
+        match parse(text) {
+            Ok(line) => line.wanted.fits(question).then_some(Ok((number, line))),
+            Err(what) => Some(Err(on_line(number, &what))),
+        }
+    });
+    chosen.and_then(Option::transpose)
+}
+
+/// Hands on each line that is not empty, with its number, until `take` has
+/// what it wants.
+fn each_line<T>(
     mut reader: impl BufRead,
-    question: &Question,
-) -> Result<Option<(u64, Line)>, String> {
+    mut take: impl FnMut(u64, &[u8]) -> Option<T>,
+) -> Result<Option<T>, String> {
     let mut text = Vec::new();
     for number in 1.. {
-        let wrong = |what: String| format!("line {number}: {what}");
         text.clear();
         let read = (&mut reader).take(LONGEST_LINE + 1).read_until(b'\n', &mut text);
-        if read.map_err(|it| wrong(it.to_string()))? == 0 {
+        if read.map_err(|it| on_line(number, &it.to_string()))? == 0 {
             break;
         }
         if text.len() as u64 > LONGEST_LINE {
-            return Err(wrong(format!("it is longer than {LONGEST_LINE} bytes")));
+            return Err(on_line(number, &format!("it is longer than {LONGEST_LINE} bytes")));
         }
-        if text.trim_ascii().is_empty() || question.used.contains(&number) {
+        if text.trim_ascii().is_empty() {
             continue;
         }
-        let line = parse(&text).map_err(wrong)?;
-        if line.wanted.fits(question) {
-            return Ok(Some((number, line)));
+        if let Some(taken) = take(number, &text) {
+            return Ok(Some(taken));
         }
     }
     Ok(None)

@@ -317,7 +317,7 @@ fn an_agents_tools_must_be_there() {
     let text = sound("", "", "").replace("tools: []", "tools: ['git']");
     fs::write(world.config_file(), text).expect("written");
     let done = world.run(["gateway", "start"]).expect(78);
-    assert!(done.stderr.contains("agents.a.tools: `git`"), "{}", done.stderr);
+    assert!(done.stderr.contains("agents.a.tools[0]: `git`"), "{}", done.stderr);
     let text =
         sound("", "", "pluginConfigs: { nots: {} },").replace("tools: []", "tools: ['notes']");
     let notes = format!(
@@ -384,7 +384,7 @@ fn a_check_reads_every_line_of_the_cassettes() {
     let text = sound("", "", "");
     let path = "llm.providers.p.cassette";
     world.write_cassette(&[r#"{"events":[]}"#, "", r#"{"events":[{"stop":"done"}]}"#]);
-    found_beyond(&world, &text, (2, 39), path, "line 3: unknown variant `done`");
+    found_beyond(&world, &text, (2, 43), path, "line 3: unknown variant `done`");
     // The gateway starts, since the file may be changed while it runs.
     world.start_gateway();
     let log = world.gateway_log();
@@ -395,7 +395,7 @@ fn a_check_reads_every_line_of_the_cassettes() {
     assert_eq!(all.len(), 2, "{all:#?}");
     assert!(!world.run(["config", "check"]).text().contains('\u{1b}'));
     fs::remove_file(world.root.join("cassette.jsonl")).expect("removed");
-    found_beyond(&world, &text, (2, 39), path, "No such file");
+    found_beyond(&world, &text, (2, 43), path, "No such file");
     world.write_cassette(&[r#"{"events":[]}"#]);
     checked(&world, text).expect(0);
 }
@@ -403,13 +403,14 @@ fn a_check_reads_every_line_of_the_cassettes() {
 #[test]
 fn every_line_of_a_failure_says_who_speaks() {
     let world = world();
-    let text = sound("plugins: { x: { path: './x' }, y: { path: './y' } },", "", "");
+    let text = sound("plugins: { x: { path: './x' }, y: { path: './y' } },", "", "")
+        .replace("tools: []", "tools: ['exec', 'x']");
     fs::write(world.config_file(), text).expect("written");
     for command in [&["gateway", "start"][..], &["exec", "a", "--", "true"], &["prompt", "a", "x"]]
     {
         let done = world.run(command);
         let start = format!("beige {}: ", command[0]);
-        assert_eq!(done.stderr.lines().count(), 2, "{}", done.stderr);
+        assert_eq!(done.stderr.lines().count(), 3, "{}", done.stderr);
         assert!(done.stderr.lines().all(|it| it.starts_with(&start)), "{}", done.stderr);
     }
 }
@@ -456,7 +457,7 @@ fn a_variable_that_is_not_set_is_named_and_secrets_are_dots() {
     }
     assert_eq!(shown.json()["plugins"]["notes"]["config"]["size"], 3);
     for (value, want) in [
-        ("${file:./none}", "./none"),
+        ("${file:./none}", "/none"),
         ("${file:.}", "folder"),
         ("${}", "${"),
         ("${UNCLOSED", "${"),

@@ -156,7 +156,8 @@ fn a_command_that_ignores_a_signal_is_ended_by_the_second() {
         let line = "trap '' INT TERM; echo ready; while :; do sleep 0.05; done";
         let mut child = started(world, line);
         send(&child.0, "INT");
-        send(&child.0, "INT");
+        // Another one: two of a kind that come close together are one.
+        send(&child.0, "TERM");
         let code = child.0.wait().expect("it ends").code();
         assert_eq!(code, Some(137), "killed after the second signal");
     });
@@ -319,5 +320,25 @@ fn a_hundred_megabytes_pass_in_both_directions_with_flat_memory() {
         assert_eq!(seen, SIZE / piece.len() * piece.len());
         assert_eq!(child.wait().expect("it ends").code(), Some(0));
         assert!(peak < 64_000, "beige exec grew to {peak} kB");
+    });
+}
+
+#[test]
+fn a_working_folder_may_be_named_from_the_root() {
+    with_and_without_gateway(|world| {
+        world.sh("mkdir -p sub/deep").expect(0);
+        for (folder, want) in [
+            ("sub", "/workspace/sub\n"),
+            ("/workspace/sub/deep", "/workspace/sub/deep\n"),
+            ("/workspace", "/workspace\n"),
+            ("/workspace/", "/workspace\n"),
+        ] {
+            let done = world.run(["exec", "a", "--workdir", folder, "--", "pwd"]).expect(0);
+            assert_eq!(done.text(), want, "{folder}");
+        }
+        for folder in ["/workspace/..", "/workspaces", "/etc", "/"] {
+            let done = world.run(["exec", "a", "--workdir", folder, "--", "pwd"]).expect(125);
+            assert!(done.stderr.contains("leaves /workspace"), "{}", done.stderr);
+        }
     });
 }

@@ -72,7 +72,7 @@ impl Case {
 
     #[track_caller]
     fn config(&self, value: &Value) -> Config {
-        let Examined { report, sound } = self.examine(value.to_string().as_bytes());
+        let Examined { report, sound, .. } = self.examine(value.to_string().as_bytes());
         let (config, _) = sound.unwrap_or_else(|| panic!("{report}"));
         config
     }
@@ -80,7 +80,7 @@ impl Case {
 
 #[track_caller]
 fn check_refused(pointer: &str, value: Value, expected: &str) {
-    let Examined { report, sound } =
+    let Examined { report, sound, .. } =
         Case::new().examine(with(pointer, value).to_string().as_bytes());
     assert!(sound.is_none(), "{pointer} was accepted: {report}");
     assert!(report.to_string().contains(expected), "{report}");
@@ -89,7 +89,7 @@ fn check_refused(pointer: &str, value: Value, expected: &str) {
 
 #[track_caller]
 fn check_warned(pointer: &str, value: Value, expected: &str) {
-    let Examined { report, sound } =
+    let Examined { report, sound, .. } =
         Case::new().examine(with(pointer, value).to_string().as_bytes());
     assert!(sound.is_some(), "{report}");
     assert!(report.to_string().contains(expected), "{report}");
@@ -498,7 +498,7 @@ fn secrets_are_known_and_shown_to_nobody() {
         }}),
     );
     config["agents"]["a"]["pluginConfigs"] = json!({"p": {"token": "token-of-agent"}});
-    let Examined { report, sound } = case.examine(config.to_string().as_bytes());
+    let Examined { report, sound, .. } = case.examine(config.to_string().as_bytes());
     let Some((sound, effective)) = sound else { panic!("{report}") };
     let mut secrets: Vec<&str> = sound.secrets.iter().map(Secret::expose).collect();
     secrets.sort_unstable();
@@ -623,7 +623,7 @@ fn the_hosts_memory_is_read() {
 #[track_caller]
 fn check_any(case: &Case, bytes: &[u8]) {
     let file = case.folder.path().join("config.json5");
-    let Examined { report, sound } = examine_bytes(&file, &case.home, &surroundings(), bytes);
+    let Examined { report, sound, .. } = examine_bytes(&file, &case.home, &surroundings(), bytes);
     assert!(sound.is_some() || report.has_errors());
     assert!(!report.to_string().contains('\0'));
 }
