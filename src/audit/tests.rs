@@ -290,7 +290,7 @@ fn what_was_done_to_the_log_is_told_with_its_place() {
         let want = changed(line + 1);
         check_edit(|it| it[line] = it[line].replace("\"prev\":\"", "\"prev\":\"f"), &[&want]);
     }
-    check_edit(|it| drop(it.remove(2)), &["gap: 1 records are missing before audit.jsonl line 3"]);
+    check_edit(|it| drop(it.remove(2)), &["gap: 1 record is missing before audit.jsonl line 3"]);
     check_edit(
         |it| drop(it.drain(1..4)),
         &["gap: 3 records are missing before audit.jsonl line 2"],
@@ -333,7 +333,7 @@ fn a_file_missing_in_the_middle_is_a_gap() {
     (0..2).for_each(|_| call(&audit, "x"));
     drop(audit);
     fs::remove_file(place.home.audit_log_rotated(1)).unwrap();
-    assert_eq!(place.found(), ["gap: 1 records are missing before audit.jsonl line 1"]);
+    assert_eq!(place.found(), ["gap: 1 record is missing before audit.jsonl line 1"]);
 }
 
 #[test]

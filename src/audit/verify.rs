@@ -113,8 +113,9 @@ impl fmt::Display for Report {
         match (self.first, self.last) {
             (Some(first), Some(last)) => write!(
                 f,
-                "{} records, {first} to {last}, in {} file{}.",
+                "{} record{}, {first} to {last}, in {} file{}.",
                 self.records,
+                if self.records == 1 { "" } else { "s" },
                 self.files,
                 if self.files == 1 { "" } else { "s" }
             )?,
@@ -139,7 +140,8 @@ impl fmt::Display for Finding {
         match self {
             Self::Changed(place) => write!(f, "changed: {place} is not what was written"),
             Self::Gap { place, missing } => {
-                write!(f, "gap: {missing} records are missing before {place}")
+                let are = if *missing == 1 { "record is" } else { "records are" };
+                write!(f, "gap: {missing} {are} missing before {place}")
             }
             Self::Torn(place) => {
                 write!(f, "torn: {place} was cut short by a crash or a full disk; the chain holds")

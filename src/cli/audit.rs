@@ -5,7 +5,7 @@ use lexopt::Arg;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Command, Invocation, colours, print, tell, unknown};
+use super::{Command, Invocation, colours, counted, print, tell, terminal_width, unknown};
 use crate::audit::{Filter, follow, parse_since, read, verify};
 use crate::clock::now;
 use crate::config::Home;
@@ -15,9 +15,10 @@ use crate::worker::Cancel;
 /// `beige audit`.
 pub(super) const COMMAND: Command = Command {
     name: "audit",
-    summary: "Shows, follows or proves the audit log",
+    summary: "Show, follow or prove the audit log",
     help: "\
-Usage: beige audit [--agent AGENT] [--tool TOOL] [--denied] [--since WHEN] [-f] [--json]
+Usage: beige audit [--agent AGENT] [--tool TOOL] [--denied] [--since WHEN]
+                   [-f] [--json]
        beige audit --verify [--json]
 
 Shows the records of every call, oldest first: when, which agent, which tool,
@@ -33,6 +34,7 @@ Options:
   -f, --follow    go on with every new record, until interrupted
   --json          the records as one JSON document; with -f one a line
   --verify        prove that no record was changed or lost; exits 1 if one was
+  --config FILE   taken as by every command; the log is that of the home
 ",
     flags: &["agent", "tool", "denied", "since", "follow", "json", "verify"],
     run,
@@ -41,11 +43,17 @@ Options:
 /// Records are printed in pieces of about so many bytes.
 const PIECE: usize = 32 * 1024;
 
-/// Characters shown of an agent's or a tool's name.
+/// Columns of an agent's or a tool's name at most.
 const NAME: usize = 32;
 
-/// Characters shown of the arguments, and of an error.
+/// Columns of the arguments, and of an error.
 const SHOWN: usize = 48;
+
+/// Columns of the arguments at least, however narrow the terminal.
+const ARGUMENTS: usize = 8;
+
+/// Columns of a whole row without its error; a narrower terminal gets less.
+const ROW: usize = 120;
 
 /// What was typed.
 #[derive(Default)]
@@ -54,6 +62,14 @@ struct Asked {
     follow: bool,
     json: bool,
     verify: bool,
+}
+
+/// What it is shown on.
+#[derive(Clone, Copy, Default)]
+struct Page {
+    coloured: bool,
+    /// Columns of the terminal; `None` if it is none.
+    width: Option<usize>,
 }
 
 /// What a person sees of a record.
@@ -129,19 +145,19 @@ fn prove(home: &Home, json: bool) -> Result<u8> {
 }
 
 fn follow_records(home: &Home, filter: &Filter, json: bool) -> Result<u8> {
-    let coloured = colours();
+    let page = Page::of_stdout();
     follow(home, filter, &Cancel::never(), &mut |line| {
-        print(&if json { format!("{line}\n") } else { for_people(line, coloured) })?;
+        print(&if json { format!("{line}\n") } else { for_people(line, page) })?;
         Ok(true)
     })?;
     Ok(0)
 }
 
 fn print_lines(home: &Home, filter: &Filter) -> Result<u8> {
-    let coloured = colours();
+    let page = Page::of_stdout();
     let mut piece = String::new();
     let broken = read(home, filter, &mut |line| {
-        piece.push_str(&for_people(line, coloured));
+        piece.push_str(&for_people(line, page));
         print_if(&mut piece, PIECE)
     })?;
     print_if(&mut piece, 0)?;
@@ -176,35 +192,81 @@ fn print_if(piece: &mut String, at_least: usize) -> Result<bool> {
 
 fn tell_of_broken(lines: u64) {
     if lines > 0 {
-        tell(&format!("{lines} lines are no records; `beige audit --verify` says which"));
+        let them = counted(lines, "line");
+        tell(&format!("{them} could not be read as records; `beige audit --verify` says which"));
     }
 }
 
-/// One line: time, agent, tool, arguments, how it ended, how long it took.
-fn for_people(line: &str, coloured: bool) -> String {
+/// One line: time, agent, tool, arguments, how it ended, how long it took,
+/// and an error if there is one; a narrow terminal has that on a line below.
+fn for_people(line: &str, page: Page) -> String {
     let Ok(seen) = serde_json::from_str::<Seen>(line) else {
-        return format!("{}\n", shortened(&inert(line), 200));
+        return format!("{}\n", shortened(&inert(line), page.width.unwrap_or(200)));
     };
-    let time = seen.ts.replacen('T', " ", 1);
-    let outcome = outcome(&seen);
-    let took = seen.duration_ms.map(duration).unwrap_or_default();
-    let row = format!(
-        "{}  {:<12}  {:<10}  {:<SHOWN$}  {outcome:<9}  {took:>7}",
-        inert(&time),
-        shortened(&inert(&seen.agent), NAME),
-        shortened(&inert(&seen.tool), NAME),
-        shortened(&inert(&joined(&seen.args)), SHOWN),
-    );
-    let mut row = row.trim_end().to_owned();
-    if let Some(error) = &seen.error {
-        row.push_str("  ");
-        row.push_str(&shortened(&inert(error), SHOWN));
+    let row = page.row(&seen);
+    let text = match told_error(&seen) {
+        Some(error) => page.with_error(row, &error),
+        None => row,
+    };
+    match page.coloured && seen.decision == "denied" {
+        true => format!("\x1b[31m{text}\x1b[0m\n"),
+        false => text + "\n",
     }
-    if coloured && seen.decision == "denied" {
-        format!("\x1b[31m{row}\x1b[0m\n")
-    } else {
-        row + "\n"
+}
+
+/// The error, unless it says no more than the exit code does.
+fn told_error(seen: &Seen) -> Option<String> {
+    let error = inert(seen.error.as_deref()?);
+    let is_told = error.trim().is_empty() || error.starts_with("Exit code: ");
+    (!is_told).then_some(error)
+}
+
+impl Page {
+    fn of_stdout() -> Self {
+        Self { coloured: colours(), width: terminal_width() }
     }
+
+    fn is_narrow(self) -> bool {
+        self.width.is_some_and(|it| it < ROW)
+    }
+
+    fn row(self, seen: &Seen) -> String {
+        let time = inert(&seen.ts.replacen('T', " ", 1));
+        let (time, agent, tool, outcome_columns) = match self.is_narrow() {
+            true => (without_fraction(&time), 8, 6, 8),
+            false => (time, 12, 10, 9),
+        };
+        let name = |text: &str, least| padded(&shortened(&inert(text), NAME), least);
+        let before = format!("{time}  {}  {}  ", name(&seen.agent, agent), name(&seen.tool, tool));
+        let took = seen.duration_ms.map(duration).unwrap_or_default();
+        let after = format!("  {}  {took:>7}", padded(&outcome(seen), outcome_columns));
+        let room = match self.width {
+            Some(width) if self.is_narrow() => {
+                width.saturating_sub(columns(&before) + columns(&after)).max(ARGUMENTS)
+            }
+            _ => SHOWN,
+        };
+        let arguments = padded(&shortened(&inert(&joined(&seen.args)), room), room);
+        let row = format!("{before}{arguments}{after}");
+        shortened(row.trim_end(), self.width.unwrap_or(usize::MAX))
+    }
+
+    fn with_error(self, row: String, error: &str) -> String {
+        let Some(width) = self.width else {
+            return format!("{row}  {}", shortened(error, SHOWN));
+        };
+        let left = width.saturating_sub(columns(&row) + 2);
+        match columns(error) <= left || left >= SHOWN {
+            true => format!("{row}  {}", shortened(error, left)),
+            false => format!("{row}\n    {}", shortened(error, width.saturating_sub(4))),
+        }
+    }
+}
+
+/// A moment without its milliseconds.
+fn without_fraction(time: &str) -> String {
+    let cut = time.split_once('.').map(|(whole, _)| format!("{whole}Z"));
+    cut.unwrap_or_else(|| time.to_owned())
 }
 
 fn outcome(seen: &Seen) -> String {
@@ -227,11 +289,42 @@ fn joined(args: &[String]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
+/// At most so many columns of it.
 fn shortened(text: &str, limit: usize) -> String {
-    if text.chars().count() <= limit {
+    if columns(text) <= limit {
         return text.to_owned();
     }
-    text.chars().take(limit - 1).chain(['…']).collect()
+    let mut used = 1; // For the ellipsis.
+    let fitting = text.chars().take_while(|it| {
+        used += column_count(*it);
+        used <= limit
+    });
+    fitting.chain(['…']).collect()
+}
+
+fn padded(text: &str, least: usize) -> String {
+    format!("{text}{}", " ".repeat(least.saturating_sub(columns(text))))
+}
+
+fn columns(text: &str) -> usize {
+    text.chars().map(column_count).sum()
+}
+
+/// Columns that a terminal gives a character; those that give it none are
+/// escaped before.
+fn column_count(it: char) -> usize {
+    match it {
+        '\u{1100}'..='\u{115f}'
+        | '\u{2e80}'..='\u{a4cf}'
+        | '\u{ac00}'..='\u{d7a3}'
+        | '\u{f900}'..='\u{faff}'
+        | '\u{fe30}'..='\u{fe6f}'
+        | '\u{ff00}'..='\u{ff60}'
+        | '\u{ffe0}'..='\u{ffe6}'
+        | '\u{1f300}'..='\u{1faff}'
+        | '\u{20000}'..='\u{3fffd}' => 2,
+        _ => 1,
+    }
 }
 
 /// The text with everything escaped that a terminal would obey or not show.
@@ -273,7 +366,7 @@ mod tests {
     #[track_caller]
     fn check(line: &str, want: &str) {
         assert_eq!(
-            for_people(line, false),
+            for_people(line, Page::default()),
             format!("2026-11-30 04:34:45.167Z  bl3           {want}\n")
         );
     }
@@ -295,8 +388,43 @@ mod tests {
     }
 
     #[test]
+    fn an_error_that_says_nothing_more_is_left_out() {
+        let failed = |error: &str| line("exec", &["x"], json!({"exitCode": 3, "error": error}));
+        for error in ["", "Exit code: 3"] {
+            let shown = for_people(&failed(error), Page::default());
+            assert!(shown.ends_with("exit 3\n"), "{shown:?}");
+        }
+        assert!(for_people(&failed("no disk"), Page::default()).ends_with("  no disk\n"));
+    }
+
+    #[test]
+    fn on_a_terminal_no_line_is_wider_than_it() {
+        let denied =
+            json!({"error": "a reason that is quite long".repeat(3), "decision": "denied"});
+        let all = [
+            line("exec", &["echo hi; exit 3"], json!({"durationMs": 76, "exitCode": 3})),
+            line("exec", &[&"那".repeat(100)], json!({"durationMs": 7_260_000, "exitCode": 127})),
+            line(&"t".repeat(60), &["a", "b"], denied),
+            "no record ".repeat(40),
+        ];
+        for width in [40, 80, 100, 120, 200] {
+            for record in &all {
+                let shown = for_people(record, Page { coloured: false, width: Some(width) });
+                assert!(shown.lines().all(|it| columns(it) <= width), "{width}: {shown}");
+                assert!(shown.lines().all(|it| it.trim_end() == it), "{width}: {shown:?}");
+            }
+        }
+        let shown = for_people(&all[0], Page { coloured: false, width: Some(80) });
+        let want =
+            "2026-11-30 04:34:45Z  bl3       exec    echo hi; exit 3        exit 3       76ms\n";
+        assert_eq!(shown, want);
+        let shown = for_people(&all[2], Page { coloured: false, width: Some(80) });
+        assert!(shown.contains("\n    a reason that is"), "{shown}");
+    }
+
+    #[test]
     fn long_arguments_are_shortened_at_a_character() {
-        let shown = for_people(&line("exec", &[&"€".repeat(100)], json!({})), false);
+        let shown = for_people(&line("exec", &[&"€".repeat(100)], json!({})), Page::default());
         assert!(shown.contains(&format!(" {}…  done", "€".repeat(SHOWN - 1))), "{shown}");
     }
 
@@ -304,7 +432,10 @@ mod tests {
     fn no_record_drives_the_terminal() {
         let nasty = "\u{1b}]0;x\u{7}\n\r\0\u{9b}2J\u{202e}\u{200b}\u{7f}";
         let denied = json!({"error": nasty, "decision": "denied"});
-        for shown in [for_people(&line(nasty, &[nasty], denied), false), for_people(nasty, false)] {
+        for shown in [
+            for_people(&line(nasty, &[nasty], denied), Page::default()),
+            for_people(nasty, Page::default()),
+        ] {
             let body = shown.strip_suffix('\n').unwrap_or_default();
             assert!(body.chars().all(|it| matches!(it, ' '..='~' | '…')), "{shown:?}");
         }
@@ -313,9 +444,10 @@ mod tests {
     #[test]
     fn a_denied_call_is_red_on_a_terminal_only() {
         let denied = line("git", &[], json!({"decision": "denied"}));
-        assert!(for_people(&denied, true).starts_with("\x1b[31m"));
-        assert!(!for_people(&denied, false).contains('\x1b'));
-        assert!(!for_people(&line("git", &[], json!({})), true).contains('\x1b'));
+        let coloured = Page { coloured: true, width: None };
+        assert!(for_people(&denied, coloured).starts_with("\x1b[31m"));
+        assert!(!for_people(&denied, Page::default()).contains('\x1b'));
+        assert!(!for_people(&line("git", &[], json!({})), coloured).contains('\x1b'));
     }
 
     #[test]

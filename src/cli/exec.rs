@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tool_client::frame;
 
 use super::client::{self, Api};
-use super::{Command, Invocation, logger, present, stdin, tell, unknown, write_through};
+use super::{Command, Invocation, complain, logger, present, stdin, tell, unknown, write_through};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::Gateway;
 use crate::sandbox::pump::{Note, Pump};
@@ -41,10 +41,14 @@ the exit code is CMD's. Works with and without a running gateway.
 
 Options:
   --timeout SECONDS   kill CMD and all it started after so long (default: never)
-  --workdir DIR       start in DIR, relative to /workspace
+  --workdir DIR       start in DIR: below /workspace, or relative to it
   --session KEY       show this session key to CMD and in the audit log
-  --json              one JSON document instead of the streams
+  --json              one JSON document instead of the streams; {\"error\"} if
+                      beige failed
   --config FILE       use this configuration
+
+Standard input is read whether CMD reads it or not: in a `while read` loop, add
+</dev/null. There is no terminal for CMD.
 
 Exit codes: CMD's own (126 not executable, 127 not found, 128+n by signal n),
 124 the timeout expired, 125 beige failed, 2 wrong usage.
@@ -67,7 +71,14 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         Ok(code) => Ok(code),
         Err(error) if error.kind() == Kind::Cancelled => Err(error),
         Err(error) => {
-            tell(&format!("beige exec: {error}"));
+            complain("beige exec", &error);
+            if request.json {
+                present(&format!(
+                    "{}
+",
+                    json!({ "error": error.to_string() })
+                ))?;
+            }
             Ok(FAILED)
         }
     }
@@ -141,15 +152,28 @@ fn execute(invocation: &Invocation, request: &Request) -> Result<u8> {
         Err(error) if error.kind() == Kind::Busy => {
             alone(invocation, request, &feed, &mut sink, &cancel)
         }
-        other => other,
+        other => {
+            invocation.tell_of_other_config("exec");
+            other
+        }
     };
-    let exit = match (exit, feeding.caught()) {
+    let caught = feeding.caught();
+    let mut exit = match (exit, caught) {
         // Called off before it began.
-        (Err(error), Some(number)) if error.kind() == Kind::Cancelled => return Ok(128 + number),
+        (Err(error), Some(number)) if error.kind() == Kind::Cancelled => {
+            if request.json {
+                present(&format!("{}\n", json!({ "error": "called off before it began" })))?;
+            }
+            return Ok(128 + number);
+        }
         (exit, _) => exit?,
     };
     drop(feed);
     drop(feeding);
+    if exit.cancelled && caught.is_none() && exit.note.is_none() {
+        // Nobody here did, and a gateway calls off what outlasts its patience.
+        exit.note = Some("the gateway stopped and called the command off".to_owned());
+    }
     sink.finish(&exit)
 }
 

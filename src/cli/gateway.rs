@@ -1,7 +1,9 @@
 //! `beige gateway`: starts, stops and looks at the daemon.
 
+use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
@@ -15,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::client::Api;
 use super::{
-    Command, Invocation, logger, present, print, process, setup, tell, tidy, unknown,
+    Command, Invocation, counted, logger, present, print, process, setup, tell, tidy, unknown,
     unknown_action,
 };
 use crate::channel::http::Http;
@@ -23,11 +25,14 @@ use crate::config::Home;
 use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{Holder, HomeLock, Role};
-use crate::gateway::{self, End, FrontEnds};
+use crate::gateway::{self, ConfigInUse, End, Fresh, FrontEnds};
 use crate::worker::{Cancel, Worker};
 
-/// What the daemon writes once it answers.
-const READY: &str = "ready";
+/// What the daemon writes once it answers, before its address.
+const READY: &str = "ready ";
+
+/// What there is to say of a log that is not there.
+const NO_LOG: &str = "there is no log yet; the gateway writes it once it has run in the background";
 
 /// How long a start may take: a prompt that holds the home is waited for.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -56,12 +61,14 @@ start     starts the daemon; returns when it answers or says why it does not.
           The first start makes ~/.beige.
             --foreground  stay, and log to standard error (systemd)
 stop      lets what runs end (30 s, then it is called off), then stops
-restart   stop, then start
+restart   stop, then start; a broken configuration stops nothing
 status    whether it runs; exit 0 if it does, 1 if not
             --json        one JSON document
 logs      the newest lines of the gateway's log
             -n LINES      so many (default 50)
             -f            go on as they come
+
+  --config FILE   use this configuration (start, restart, logs)
 
 Exit code 78: a restart cannot cure it (bad configuration, port taken, another
 gateway on this home).
@@ -90,11 +97,8 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         Some("start") if options.foreground => serve(invocation, options.daemon),
         Some("start") => start(invocation),
         Some("stop") => stop(&invocation.home()?),
-        Some("restart") => {
-            stop(&invocation.home()?)?;
-            start(invocation)
-        }
-        Some("status") => status(&invocation.home()?, options.json),
+        Some("restart") => restart(invocation),
+        Some("status") => status(invocation, options.json),
         Some("logs") => logs(invocation, &options),
         Some(other) => Err(unknown_action(&COMMAND, other, ACTIONS)),
         None => Err(Error::new(Kind::Usage, "say start, stop, restart, status or logs")),
@@ -155,7 +159,8 @@ fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
     } else {
         first_start(invocation, &home)?;
     }
-    let (config, redactor) = invocation.load_config()?;
+    let fresh = fresh(invocation)?;
+    let (config, redactor) = (&fresh.config, &fresh.redactor);
     if daemon {
         logger::to_file(&config.gateway, redactor.clone())?;
     } else {
@@ -163,26 +168,35 @@ fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
     }
     let log_file = config.gateway.log_file.clone();
     let known = redactor.clone();
+    let address = Cell::new(None);
     let front = FrontEnds {
         start: &|handle, doors, config| {
+            address.set(doors.tcp.local_addr().ok());
             Http::start(handle, doors.tcp, doors.unix, config)
                 .map(|it| Box::new(it) as Box<dyn Send>)
         },
-        ready: &|| if daemon { detach(&log_file) } else { Ok(()) },
+        ready: &|| if daemon { detach(&log_file, address.get()) } else { Ok(()) },
         reload: &|| {
-            let (config, _) = invocation.load_config()?;
+            let fresh = self::fresh(invocation)?;
             // The log goes on, so it must know the new secrets; it forgets
             // none of the old.
-            config.secrets.iter().for_each(|it| known.learn(it.expose()));
-            Ok((config, known.clone()))
+            fresh.config.secrets.iter().for_each(|it| known.learn(it.expose()));
+            Ok(Fresh { redactor: known.clone(), ..fresh })
         },
     };
-    let end = gateway::serve(config, redactor, &front)
+    let end = gateway::serve(fresh, &front)
         .map_err(|it| if is_for_good(&it) { it.of_kind(Kind::Config) } else { it })?;
     Ok(match end {
         End::Stopped => 0,
         End::Signal(number) => u8::try_from(128 + number).unwrap_or(1),
     })
+}
+
+/// The configuration as it is now.
+fn fresh(invocation: &Invocation) -> Result<Fresh> {
+    let in_use = ConfigInUse::look(&invocation.config_file()?);
+    let (config, redactor) = invocation.load_config()?;
+    Ok(Fresh { config, redactor, in_use })
 }
 
 /// Whether starting again would end the same way.
@@ -191,9 +205,10 @@ fn is_for_good(error: &Error) -> bool {
 }
 
 /// Says that the gateway answers and lets go of the terminal it came from.
-fn detach(log_file: &Path) -> Result<()> {
+fn detach(log_file: &Path, address: Option<SocketAddr>) -> Result<()> {
     let what = "leave the terminal";
-    print(&format!("{READY}\n"))?;
+    let address = address.map_or_else(String::new, |it| it.to_string());
+    print(&format!("{READY}{address}\n"))?;
     let null =
         File::options().read(true).write(true).open("/dev/null").during(Kind::Internal, what)?;
     let log = File::options().append(true).open(log_file).ok();
@@ -217,6 +232,23 @@ fn start(invocation: &Invocation) -> Result<u8> {
     first_start(invocation, &home)?;
     // A configuration that is wrong is told here, with all of its findings.
     invocation.load_config()?;
+    launch(invocation)
+}
+
+/// Stops and starts, if what is to be started can be: a configuration that is
+/// wrong ends no gateway that works.
+fn restart(invocation: &Invocation) -> Result<u8> {
+    let home = invocation.home()?;
+    first_start(invocation, &home)?;
+    if let Err(error) = invocation.load_config() {
+        let runs = running(&home)?.is_some();
+        return Err(if runs { error.within("the running gateway was left alone") } else { error });
+    }
+    stop(&home)?;
+    launch(invocation)
+}
+
+fn launch(invocation: &Invocation) -> Result<u8> {
     let mut daemon = spawn_daemon(invocation)?;
     let stdout = daemon.stdout.take().ok_or_else(|| Error::new(Kind::Internal, "no pipe"))?;
     let (said, heard) = bounded(1);
@@ -235,8 +267,9 @@ fn start(invocation: &Invocation) -> Result<u8> {
         }
     };
     drop(reader);
-    if word.trim_end() == READY {
-        print(&format!("the gateway runs (pid {})\n", daemon.id()))?;
+    if let Some(address) = word.strip_prefix(READY) {
+        let place = place(Some(address.trim_end()));
+        print(&format!("the gateway runs (pid {}){place}\n", daemon.id()))?;
         return Ok(0);
     }
     failed_start(daemon)
@@ -261,6 +294,12 @@ fn failed_start(mut daemon: Child) -> Result<u8> {
     let status = daemon.wait().during(Kind::Internal, "wait for the gateway")?;
     tell(words.trim_end());
     Ok(status.code().and_then(|it| u8::try_from(it).ok()).filter(|it| *it != 0).unwrap_or(1))
+}
+
+/// Where it is reached.
+fn place(address: Option<&str>) -> String {
+    let address = address.filter(|it| !it.is_empty());
+    address.map_or_else(String::new, |it| format!(" on http://{it}"))
 }
 
 /// Asks the daemon to stop and waits until it has let go of the home.
@@ -322,9 +361,10 @@ fn running(home: &Home) -> Result<Option<Holder>> {
     Ok(HomeLock::holder(home)?.filter(|it| it.role == Role::Gateway))
 }
 
-fn status(home: &Home, json: bool) -> Result<u8> {
-    let holder = running(home)?;
-    let health = holder.as_ref().map(|_| Api::new(home).get("/api/health"));
+fn status(invocation: &Invocation, json: bool) -> Result<u8> {
+    let home = invocation.home()?;
+    let holder = running(&home)?;
+    let health = holder.as_ref().map(|_| Api::new(&home).get("/api/health"));
     let health = health.and_then(Result::ok);
     let answers = health.is_some();
     let pid = holder.as_ref().and_then(|it| it.pid);
@@ -337,6 +377,9 @@ fn status(home: &Home, json: bool) -> Result<u8> {
     } else {
         print(&told(pid, holder.is_some(), health.as_ref()))?;
     }
+    if answers {
+        invocation.tell_of_other_config("gateway");
+    }
     Ok(u8::from(!answers))
 }
 
@@ -346,10 +389,11 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
         Some(health) => {
             let number = |name| health.get(name).and_then(Value::as_u64).unwrap_or(0);
             let mut text = format!(
-                "the gateway runs (pid {pid}), up {} s, {} agents, {} sandboxes\n",
+                "the gateway runs (pid {pid}){}, up {} s, {}, {}\n",
+                place(health.get("address").and_then(Value::as_str)),
                 number("uptimeSeconds"),
-                number("agents"),
-                number("sandboxes")
+                counted(number("agents"), "agent"),
+                sandboxes(number("sandboxes")),
             );
             let degraded = health.get("degraded").and_then(Value::as_array);
             for it in degraded.into_iter().flatten().filter_map(Value::as_str) {
@@ -362,11 +406,18 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
     }
 }
 
+fn sandboxes(number: u64) -> String {
+    format!("{number} sandbox{}", if number == 1 { "" } else { "es" })
+}
+
 fn logs(invocation: &Invocation, options: &Options) -> Result<u8> {
     let path = invocation.load_config()?.0.gateway.log_file;
     let what = format!("read {}", path.display());
     let mut file =
-        open_own(&path, File::options().read(true)).during(Kind::Missing, what.clone())?;
+        open_own(&path, File::options().read(true)).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::new(Kind::Missing, NO_LOG),
+            _ => Error::new(Kind::Internal, format!("{what}: {error}")),
+        })?;
     let start =
         tail_start(&mut file, options.lines.unwrap_or(50)).during(Kind::Internal, what.clone())?;
     file.seek(SeekFrom::Start(start)).during(Kind::Internal, what)?;

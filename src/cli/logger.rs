@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use env_logger::{Builder, Target};
 
@@ -133,7 +133,7 @@ impl Write for RotatingFile {
     }
 }
 
-fn append_to(path: &PathBuf) -> io::Result<File> {
+fn append_to(path: &Path) -> io::Result<File> {
     config::home::open_own(path, OpenOptions::new().create(true).append(true))
 }
 

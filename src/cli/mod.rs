@@ -28,6 +28,7 @@ use lexopt::Arg::{self, Long, Short, Value};
 use crate::audit::is_active;
 use crate::config::{Config, Home, load, locate, nearest};
 use crate::error::{Error, Kind, Result};
+use crate::gateway::ConfigInUse;
 use crate::secret::Redactor;
 
 /// All commands, in the order of the overview.
@@ -89,6 +90,7 @@ fn dispatch(mut parser: lexopt::Parser) -> Result<u8, Failure> {
             Some(Long("config")) => {
                 config = Some(parser.value().map_err(|it| (None, usage(it)))?.into());
             }
+            Some(Value(name)) if name == "help" => return help(&mut parser),
             Some(Value(name)) => {
                 let command = find(&name).map_err(|it| (None, it))?;
                 let mut invocation = Invocation { parser, config };
@@ -110,15 +112,24 @@ fn say(text: &str) -> Result<u8, Failure> {
     print(text).map(|()| 0).map_err(|it| (None, it))
 }
 
+/// `beige help [COMMAND]`: for those who look for it there.
+fn help(parser: &mut lexopt::Parser) -> Result<u8, Failure> {
+    let next = parser.next().map_err(|it| (None, usage(it)))?;
+    match next {
+        Some(Value(name)) => say(find(&name).map_err(|it| (None, it))?.help),
+        _ => say(&overview()),
+    }
+}
+
 fn find(name: &OsString) -> Result<&'static Command> {
     let name = name.to_string_lossy();
     if let Some(command) = COMMANDS.iter().find(|it| it.name == name) {
         return Ok(command);
     }
     let known = COMMANDS.iter().map(|it| it.name);
-    let hint = nearest(&name, known)
-        .map_or_else(|| "see `beige --help`".to_owned(), |it| format!("did you mean `{it}`?"));
-    Err(Error::new(Kind::Usage, format!("there is no command `{name}`; {hint}")))
+    let hint =
+        nearest(&name, known).map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+    Err(Error::new(Kind::Usage, format!("there is no command `{name}`{hint}")))
 }
 
 fn overview() -> String {
@@ -130,8 +141,8 @@ fn overview() -> String {
         text.push_str(&format!("  {:9} {}\n", command.name, command.summary));
     }
     text.push_str(
-        "\n`beige COMMAND --help` describes every flag. State lies in $BEIGE_HOME \
-         (default ~/.beige).\n",
+        "\n`beige COMMAND --help` describes every flag.\n\
+         State lies in $BEIGE_HOME (default ~/.beige).\n",
     );
     text
 }
@@ -142,7 +153,7 @@ fn report(command: Option<&'static Command>, error: &Error) -> u8 {
         return 141; // The reader of our output went away: as SIGPIPE would.
     }
     let name = command.map_or_else(String::new, |it| format!(" {}", it.name));
-    tell(&format!("beige{name}: {error}"));
+    complain(&format!("beige{name}"), error);
     match error.kind() {
         Kind::Usage => {
             tell(&format!("See `beige{name} --help`."));
@@ -151,6 +162,11 @@ fn report(command: Option<&'static Command>, error: &Error) -> u8 {
         Kind::Config => 78,
         _ => 1,
     }
+}
+
+/// Tells a person what failed, each line under the name of who speaks.
+fn complain(who: &str, error: &Error) {
+    error.to_string().lines().for_each(|it| tell(&format!("{who}: {it}")));
 }
 
 /// Marks the error that stands for `--help`.
@@ -220,6 +236,28 @@ impl Invocation {
     /// The configuration file that counts.
     pub fn config_file(&self) -> Result<PathBuf> {
         locate(self.config.as_deref(), &self.home()?)
+    }
+
+    /// The configuration file that a person named, by flag or environment.
+    fn named_config_file(&self) -> Result<Option<PathBuf>> {
+        let by_variable = || std::env::var_os("BEIGE_CONFIG").is_some_and(|it| !it.is_empty());
+        match self.config.is_some() || by_variable() {
+            true => self.config_file().map(Some),
+            false => Ok(None),
+        }
+    }
+
+    /// Says in one line if the gateway that was just used has another
+    /// configuration than a person may think.
+    fn tell_of_other_config(&self, command: &str) {
+        // Without a word of the gateway there is nothing to compare.
+        let Some(used) = self.home().ok().and_then(|it| ConfigInUse::of_gateway(&it)) else {
+            return;
+        };
+        let named = self.named_config_file().ok().flatten();
+        if let Some(difference) = used.difference(named.as_deref()) {
+            tell(&format!("beige {command}: {difference}"));
+        }
     }
 
     /// The checked configuration, its warnings told, and a redactor that
@@ -322,6 +360,18 @@ pub fn colours() -> bool {
     io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
 }
 
+/// Columns of the terminal that standard output is, `$COLUMNS` before what the
+/// terminal says; `None` if it is none.
+fn terminal_width() -> Option<usize> {
+    let stdout = io::stdout();
+    if !stdout.is_terminal() {
+        return None;
+    }
+    let named = std::env::var("COLUMNS").ok().and_then(|it| it.trim().parse().ok());
+    let seen = || rustix::termios::tcgetwinsize(&stdout).ok().map(|it| usize::from(it.ws_col));
+    named.or_else(seen).filter(|it| *it > 0).or(Some(80))
+}
+
 /// Whether a person watches: standard error is a terminal.
 fn is_watched() -> bool {
     io::stderr().is_terminal()
@@ -355,6 +405,11 @@ fn write_through(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
 fn this_program() -> Result<PathBuf> {
     use crate::error::During;
     std::env::current_exe().during(Kind::Internal, "find the beige program itself")
+}
+
+/// So many things: `1 agent`, `2 agents`.
+fn counted(number: u64, thing: &str) -> String {
+    format!("{number} {thing}{}", if number == 1 { "" } else { "s" })
 }
 
 /// A path for people: `~/` for the home folder.

@@ -49,7 +49,8 @@ Options:
   --session KEY   go on in this conversation (default: a new one each time)
   --model P/M     a model of the agent's list, as provider/model
   --json          one JSON document: {\"response\", \"session\"}, or of a turn
-                  that failed {\"error\", \"category\", \"partial\", \"session\"}
+                  that failed {\"error\", \"category\", \"partial\", \"session\"}, or
+                  {\"error\"} if none was begun
   --stream-json   one JSON object a line for each event of the turn
   --config FILE   use this configuration
 
@@ -83,13 +84,36 @@ enum Form {
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
     let request = request(asked.agent, asked.text, asked.session, asked.model)?;
-    let mut told = Told { form: asked.form, session: request.session_key.clone(), code: 1 };
-    let api = Api::new(&invocation.home()?);
-    match through_gateway(&api, &request, &mut told) {
-        Err(error) if error.kind() == Kind::Busy => {
-            without_gateway(invocation, request, &api, &mut told)
+    let session = request.session_key.clone();
+    let mut told = Told { form: asked.form, session, code: 1, has_ended: false };
+    match execute(invocation, request, &mut told) {
+        Err(error) if !told.has_ended && !is_silent(&error) => {
+            told.tell_failure(&error)?;
+            Err(error)
         }
-        other => other.map(|()| told.code),
+        Ok(code) if !told.has_ended => {
+            told.tell_failure(&Error::new(Kind::Cancelled, "called off before it began"))?;
+            Ok(code)
+        }
+        other => other,
+    }
+}
+
+/// Whether it stands for a reader that went away.
+fn is_silent(error: &Error) -> bool {
+    error.kind() == Kind::Cancelled
+}
+
+fn execute(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Result<u8> {
+    let api = Api::new(&invocation.home()?);
+    match through_gateway(&api, &request, told) {
+        Err(error) if error.kind() == Kind::Busy => {
+            without_gateway(invocation, request, &api, told)
+        }
+        other => {
+            invocation.tell_of_other_config("prompt");
+            other.map(|()| told.code)
+        }
     }
 }
 
@@ -103,6 +127,11 @@ fn parse(invocation: &mut Invocation) -> Result<Asked> {
             Long("stream-json") => asked.form = Form::Stream,
             Positional(word) if asked.agent.is_none() => asked.agent = Some(text(word)?),
             Positional(word) if asked.text.is_none() => asked.text = Some(text(word)?),
+            Positional(_) => {
+                let what = "quote the prompt: it is one argument, as in \
+                            beige prompt AGENT \"several words\"";
+                return Err(Error::new(Kind::Usage, what));
+            }
             other => return Err(unknown(&COMMAND, &other)),
         }
     }
@@ -179,8 +208,8 @@ fn through_gateway(api: &Api, request: &PromptRequest, told: &mut Told) -> Resul
         if line.trim_ascii().is_empty() {
             continue; // A sign of life.
         }
-        let event = serde_json::from_slice(&line).during(Kind::Internal, "read an event")?;
-        if told.tell(&event)? {
+        let line = String::from_utf8(line).during(Kind::Internal, "read an event")?;
+        if told.tell(&line)? {
             return Ok(());
         }
     }
@@ -252,7 +281,7 @@ fn alone(
     let gateway = Gateway::for_one_call(config, &request.agent, redactor)?;
     let mut outcome = Ok(());
     let mut each = |event: TurnEvent| {
-        let shown = serde_json::to_value(&event)
+        let shown = serde_json::to_string(&event)
             .during(Kind::Internal, "encode an event")
             .and_then(|it| told.tell(&it));
         if let (Err(error), true) = (shown, outcome.is_ok()) {
@@ -269,22 +298,34 @@ struct Told {
     form: Form,
     session: Option<String>,
     code: u8,
+    /// Whether the turn's end has been shown.
+    has_ended: bool,
 }
 
 impl Told {
-    /// Shows one event; `true` after the last.
-    fn tell(&mut self, event: &Value) -> Result<bool> {
+    /// Shows one event, a line of JSON; `true` after the last.
+    fn tell(&mut self, line: &str) -> Result<bool> {
+        let event: Value = serde_json::from_str(line).during(Kind::Internal, "read an event")?;
+        if self.form == Form::Stream {
+            // As it came: a program may look at its beginning only.
+            present(&format!("{}\n", line.trim_end()))?;
+        }
+        self.show(&event)
+    }
+
+    fn show(&mut self, event: &Value) -> Result<bool> {
         let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
         let kind = text("type");
-        if self.form == Form::Stream {
-            present(&format!("{event}\n"))?;
-        }
+        self.has_ended |= matches!(kind, "done" | "blocked" | "error");
         match kind {
             "done" => {
                 self.code = 0;
                 self.answer(text("response"), event)?;
             }
             "blocked" => {
+                if self.form == Form::Json {
+                    self.refused(text("reason"))?;
+                }
                 tell(&format!("beige prompt: refused: {}", text("reason")));
             }
             "error" => {
@@ -302,7 +343,30 @@ impl Told {
             }
             _ => {}
         }
-        Ok(matches!(kind, "done" | "blocked" | "error"))
+        Ok(self.has_ended)
+    }
+
+    /// What no turn tells, since none was begun or its end was not heard.
+    fn tell_failure(&mut self, error: &Error) -> Result<()> {
+        self.has_ended = true;
+        let error = error.to_string();
+        match self.form {
+            Form::Text => Ok(()),
+            Form::Json => present(&format!("{}\n", json!({ "error": error }))),
+            Form::Stream => {
+                let error = serde_json::to_string(&TurnEvent::Error {
+                    category: "gateway",
+                    message: error,
+                    partial: None,
+                });
+                present(&format!("{}\n", error.during(Kind::Internal, "encode an event")?))
+            }
+        }
+    }
+
+    fn refused(&self, reason: &str) -> Result<()> {
+        let document = json!({"error": reason, "category": "blocked", "session": self.session});
+        present(&format!("{document}\n"))
     }
 
     /// A failed turn as the one document: what the event says, and where the

@@ -42,6 +42,8 @@ list    the containers of this home
   --json            as one JSON array
 rm      removes an agent's sandbox, or all of this home; workspaces stay, and
         the next call makes it anew
+
+  --config FILE     taken as by every command; sandboxes are those of the home
 ";
 
 /// How long a running call may hold an agent's sandbox before `rm` gives up.
@@ -157,7 +159,7 @@ fn list(json: bool) -> Result<()> {
         Ok(()) if home.root().exists() => docker::list(&instance(&home)?)?,
         Ok(()) => Vec::new(),
         Err(error) => {
-            tell(&format!("containers are not listed: {error}"));
+            tell_of_no_docker(&home, "containers are not listed", &error)?;
             Vec::new()
         }
     };
@@ -168,8 +170,35 @@ fn list(json: bool) -> Result<()> {
         });
         return print(&format!("{}\n", serde_json::Value::Array(rows.collect())));
     }
-    for it in listed {
-        print(&format!("{}\t{}\t{}\t{}\n", it.agent, it.status, it.image, it.name))?;
+    if listed.is_empty() {
+        return Ok(());
+    }
+    let head = ["AGENT", "STATUS", "IMAGE", "CONTAINER"].map(str::to_owned);
+    let rows = listed.into_iter().map(|it| [it.agent, it.status, it.image, it.name]);
+    print(&table(&[head].into_iter().chain(rows).collect::<Vec<_>>()))
+}
+
+/// Rows with their columns below each other.
+fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let mut widths = [0; COLUMNS];
+    for row in rows {
+        for (width, cell) in widths.iter_mut().zip(row) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let line = |row: &[String; COLUMNS]| {
+        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Says that there is no Docker: at length only in a home that had a use for
+/// it.
+fn tell_of_no_docker(home: &Home, what: &str, error: &Error) -> Result<()> {
+    match known_agents(home)?.is_empty() {
+        true => tell("Docker does not answer here, and bubblewrap leaves nothing to list"),
+        false => tell(&format!("{what}: {error}")),
     }
     Ok(())
 }
@@ -182,10 +211,13 @@ fn remove(agent: Option<String>) -> Result<()> {
     let instance = instance(&home)?;
     // A home that only ever used bubblewrap has no need of Docker.
     let containers = docker::available().and_then(|()| docker::list(&instance));
-    let containers = containers.unwrap_or_else(|error| {
-        tell(&format!("its containers, if there are any, stay: {error}"));
-        Vec::new()
-    });
+    let containers = match containers {
+        Ok(containers) => containers,
+        Err(error) => {
+            tell_of_no_docker(&home, "its containers, if there are any, stay", &error)?;
+            Vec::new()
+        }
+    };
     let mut agents: BTreeSet<String> = containers.into_iter().map(|it| it.agent).collect();
     agents.extend(known_agents(&home)?);
     agents.extend(bubblewrap::agents(&instance));
@@ -251,6 +283,12 @@ mod tests {
 
     fn building(source: Source, image: &str) -> Request {
         Request::Build { source, image: image.into() }
+    }
+
+    #[test]
+    fn a_table_is_aligned_and_has_no_trailing_blanks() {
+        let rows = [["AGENT", "STATE"], ["assistant", "Up"]].map(|it| it.map(str::to_owned));
+        assert_eq!(table(&rows), "AGENT      STATE\nassistant  Up\n");
     }
 
     #[test]

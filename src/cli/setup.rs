@@ -41,9 +41,9 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         "{file} {first}.\n\nNext:\n  \
          beige config check                     says whether it is sound\n  \
          beige exec assistant -- echo hello     runs a command in the agent's sandbox\n  \
-         beige prompt assistant \"Who are you?\"  asks the agent (a played-back model until \
-         you name yours)\n  \
-         beige gateway start                    starts the daemon\n"
+         beige prompt assistant \"Who are you?\"  asks the agent; a recording answers\n  \
+         beige gateway start                    starts the daemon\n\n\
+         In this version a model is a recording; real models come with a later one.\n"
     ))?;
     Ok(0)
 }

@@ -116,6 +116,11 @@ impl Home {
         self.root.join("data")
     }
 
+    /// Which configuration the gateway serves.
+    pub fn config_in_use(&self) -> PathBuf {
+        self.data().join("gateway.json")
+    }
+
     /// Filtered copy of a plugin's files, mounted at `/tools/packages/NAME`.
     pub fn package(&self, plugin: &str) -> PathBuf {
         self.data().join("packages").join(plugin)

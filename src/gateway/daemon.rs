@@ -92,7 +92,8 @@ impl HomeLock {
 
     /// Who holds the home now; `None` when nobody does.
     pub fn holder(home: &Home) -> Result<Option<Holder>> {
-        if !home.pid_file().exists() {
+        let what = || format!("cannot look into {}", home.root().display());
+        if !home.pid_file().try_exists().during(Kind::Denied, what())? {
             return Ok(None);
         }
         let mut file = open(home)?;

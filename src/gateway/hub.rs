@@ -10,7 +10,7 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, after, select};
 
 use super::running::Entered;
 use super::turns::run_turn;
-use super::{Engine, PromptRequest};
+use super::{ConfigInUse, Engine, PromptRequest};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;
@@ -65,8 +65,16 @@ pub(super) enum Ended {
     Reload(Box<Fresh>),
 }
 
-/// A configuration that was read anew, and what knows its secrets.
-pub(super) type Fresh = (Config, Redactor);
+/// A configuration that was just read.
+#[derive(Clone)]
+pub struct Fresh {
+    /// What it says.
+    pub config: Config,
+    /// What knows its secrets.
+    pub redactor: Redactor,
+    /// How its file looked before.
+    pub in_use: ConfigInUse,
+}
 
 /// Reads the configuration again.
 pub(super) type Reload<'a> = dyn Fn() -> Result<Fresh> + 'a;

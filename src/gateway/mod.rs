@@ -3,6 +3,7 @@
 //! ask; front ends only translate. A gateway serves until it is told to stop;
 //! a one-shot builds the same engine for one agent and one call.
 
+mod config_in_use;
 pub mod daemon;
 pub mod hub;
 mod running;
@@ -10,6 +11,7 @@ mod runtime;
 mod serve;
 pub mod socket;
 mod turns;
+mod wake;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,10 +21,12 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender};
 use serde::Serialize;
 
+pub use config_in_use::ConfigInUse;
+pub use hub::Fresh;
 pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 
 use crate::audit::{self, Audit};
-use crate::config::{self, Config, ModelRef};
+use crate::config::{self, Config, Findings, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::Registry;
 use crate::provider;
@@ -64,6 +68,8 @@ pub(crate) struct Engine {
     started: Instant,
     address: OnceLock<SocketAddr>,
     hub: Option<Sender<Event>>,
+    /// Sandboxes that could not be made ready when the gateway started.
+    troubles: wake::Troubles,
 }
 
 /// What a front end may ask of the engine.
@@ -157,11 +163,10 @@ impl Engine {
         hub: Option<Sender<Event>>,
     ) -> Result<Arc<Self>> {
         config.home.create()?;
-        let registry = Registry::load(&config.plugins, &config.home)?;
+        let registry = Registry::load(&config.plugins, &config.agents, &config.home)?;
         for warning in registry.warnings() {
             log::warn!("{warning}");
         }
-        registry.check_agents(&config.agents)?;
         registry.refresh_packages()?;
         let log = &config.gateway;
         let audit =
@@ -170,11 +175,15 @@ impl Engine {
         for agent in config.agents.values().filter(|it| only.includes(&it.name)) {
             equipment.insert(agent.name.clone(), equip(&config, agent, &registry)?);
         }
+        let providers = provider::Registry::new(&config.providers);
+        if *only == Only::All {
+            warn_at_start(&equipment, &providers);
+        }
         let toolbox = Toolbox::new(equipment, registry, audit.clone(), redactor.clone(), socket);
         Ok(Arc::new(Self {
             toolbox: Arc::new(toolbox),
             store: Store::new(config.home.clone()),
-            providers: provider::Registry::new(&config.providers),
+            providers,
             config,
             audit,
             redactor,
@@ -182,6 +191,7 @@ impl Engine {
             started: Instant::now(),
             address: OnceLock::new(),
             hub,
+            troubles: wake::Troubles::default(),
         }))
     }
 
@@ -223,6 +233,15 @@ fn equip(config: &Config, agent: &config::Agent, registry: &Registry) -> Result<
         .map_err(|it| it.within(what()))?;
     let sandbox = runtime::choose(&config.home, agent, spec).map_err(|it| it.within(what()))?;
     Ok(Equipment { agent: agent.clone(), folder: config.home.agent(&agent.name), sandbox })
+}
+
+/// What a one-shot does not say each time: it stops nothing.
+fn warn_at_start(equipment: &BTreeMap<String, Equipment>, providers: &provider::Registry) {
+    equipment.values().for_each(|it| runtime::warn_of_network(&it.agent, &it.sandbox));
+    // A cassette may be changed while the gateway runs.
+    let mut findings = Findings::default();
+    providers.examine(&mut findings);
+    findings.lines().for_each(|it| log::warn!("{it}"));
 }
 
 /// An engine for one call, with a socket of its own beside a gateway's.
@@ -280,6 +299,7 @@ impl Handle {
         let sessions = engine.store.count();
         let audit = engine.audit.flush();
         let troubles = [audit.as_ref().err(), sessions.as_ref().err()];
+        let troubles = troubles.into_iter().flatten().map(ToString::to_string);
         Health {
             status: if self.is_draining() { "draining" } else { "ok" },
             version: env!("CARGO_PKG_VERSION"),
@@ -289,7 +309,7 @@ impl Handle {
             sandboxes: equipment.values().filter(|it| it.sandbox.seems_up()).count(),
             sessions: *sessions.as_ref().unwrap_or(&0),
             running: engine.running.count(),
-            degraded: troubles.into_iter().flatten().map(ToString::to_string).collect(),
+            degraded: troubles.chain(engine.troubles.told(equipment)).collect(),
         }
     }
 

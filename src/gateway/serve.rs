@@ -17,11 +17,10 @@ use signal_hook::consts::SIGTERM;
 use super::daemon::{HomeLock, Role, SignalThread, notify_systemd};
 use super::hub::{Ended, Event, Fresh, Hub};
 use super::socket::AgentSocket;
-use super::{Engine, Handle, Only, runtime};
+use super::{Engine, Handle, Only, wake};
 use crate::config::Config;
 use crate::error::{During, Kind, Result};
-use crate::secret::Redactor;
-use crate::worker::{self, Cancel, Worker};
+use crate::worker::{self, Cancel};
 
 /// How long a start waits for a prompt that holds the home.
 const HOME_LIMIT: Duration = Duration::from_secs(30);
@@ -47,25 +46,26 @@ pub struct Doors {
 }
 
 /// Starts the front ends; what it gives is dropped to end them.
-pub type StartFrontEnds = dyn Fn(Handle, Doors, &Config) -> Result<Box<dyn Send>>;
+pub type StartFrontEnds<'a> = dyn Fn(Handle, Doors, &Config) -> Result<Box<dyn Send>> + 'a;
 
 /// What the program above puts in front of the engine.
 pub struct FrontEnds<'a> {
     /// Starts the front ends.
-    pub start: &'a StartFrontEnds,
+    pub start: &'a StartFrontEnds<'a>,
     /// Called once the gateway answers.
     pub ready: &'a dyn Fn() -> Result<()>,
     /// Reads the configuration again.
-    pub reload: &'a dyn Fn() -> Result<(Config, Redactor)>,
+    pub reload: &'a dyn Fn() -> Result<Fresh>,
 }
 
 /// Runs a gateway until it is told to stop.
-pub fn serve(config: Config, redactor: Redactor, front: &FrontEnds<'_>) -> Result<End> {
-    config.home.create()?;
-    let lock = HomeLock::take(&config.home, Role::Gateway, HOME_LIMIT, &Cancel::never())?;
+pub fn serve(fresh: Fresh, front: &FrontEnds<'_>) -> Result<End> {
+    let home = &fresh.config.home;
+    home.create()?;
+    let lock = HomeLock::take(home, Role::Gateway, HOME_LIMIT, &Cancel::never())?;
     let (events, inbox) = unbounded();
     let _signals = SignalThread::start(events.clone())?;
-    let end = serve_rounds((config, redactor), front, &events, &inbox)?;
+    let end = serve_rounds(fresh, front, &events, &inbox)?;
     // Whoever waits for the lock waits for the end of this process.
     lock.keep();
     Ok(end)
@@ -113,7 +113,8 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    fn run(&self, (config, redactor): Fresh) -> Result<Ended> {
+    fn run(&self, fresh: Fresh) -> Result<Ended> {
+        let Fresh { config, redactor, in_use } = fresh;
         let doors = bind(&config)?;
         let api_socket = config.home.api_socket();
         let hub_sender = Some(self.events.clone());
@@ -125,9 +126,12 @@ impl Round<'_> {
         let sockets = listen_for_agents(&engine)?;
         let handle = Handle { engine: Arc::clone(&engine) };
         let front = (self.front.start)(handle, doors, &engine.config)?;
-        let waking = wake_sandboxes(&engine)?;
+        let waking = wake::start(&engine)?;
+        if let Err(error) = in_use.leave(&engine.config.home) {
+            log::warn!("one-shots cannot see which configuration is served: {error}");
+        }
         (self.ready)()?;
-        log::info!("the gateway answers; {} agents", engine.config.agents.len());
+        log::info!("{}", engine.greeting());
         let (inbox, back) = (self.inbox.clone(), self.events.clone());
         let ended = Hub::new(Arc::clone(&engine), inbox, back, self.front.reload).run();
         let is_reload = matches!(ended, Ended::Reload(_));
@@ -164,32 +168,18 @@ fn bind(config: &Config) -> Result<Doors> {
     Ok(Doors { tcp, unix })
 }
 
-fn listen_for_agents(engine: &Engine) -> Result<Vec<AgentSocket>> {
-    engine.config.agents.keys().map(|it| engine.listen(it, SOCKET)).collect()
+impl Engine {
+    /// What the log says once it answers.
+    fn greeting(&self) -> String {
+        let place = self.address.get().map_or_else(String::new, |it| format!(" on http://{it}"));
+        let agents = self.config.agents.len();
+        let plural = if agents == 1 { "" } else { "s" };
+        format!("the gateway answers{place} for {agents} agent{plural}")
+    }
 }
 
-/// Takes over and starts, on a thread, what sandboxes there are, and removes
-/// those whose agent is gone. Those that were never used are made by their
-/// first call.
-fn wake_sandboxes(engine: &Arc<Engine>) -> Result<Worker> {
-    let engine = Arc::clone(engine);
-    Worker::spawn("sandbox-wake", move || {
-        let known = runtime::reap(&engine.config).unwrap_or_else(|error| {
-            log::warn!("look for the sandboxes there are: {error}");
-            Vec::new()
-        });
-        let all = engine.toolbox.equipment();
-        for (name, equipment) in all.iter().filter(|(name, _)| known.contains(name)) {
-            if engine.running.is_draining() {
-                return;
-            }
-            match equipment.sandbox.wake() {
-                Ok(true) => {}
-                Ok(false) => log::info!("the sandbox of `{name}` is in use and is left alone"),
-                Err(error) => log::warn!("start the sandbox of `{name}`: {error}"),
-            }
-        }
-    })
+fn listen_for_agents(engine: &Engine) -> Result<Vec<AgentSocket>> {
+    engine.config.agents.keys().map(|it| engine.listen(it, SOCKET)).collect()
 }
 
 /// Stops them side by side; one in which a one-shot has a call is left alone.

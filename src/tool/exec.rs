@@ -49,7 +49,7 @@ impl Exec {
 }
 
 /// Refuses what no process can be given; the error is for the caller.
-pub(super) fn checked(call: CommandCall) -> Result<CommandCall, String> {
+pub(super) fn checked(mut call: CommandCall) -> Result<CommandCall, String> {
     let has_nul = |text: &[u8]| text.contains(&0);
     if call.argv.is_empty() {
         return Err("`argv` is empty: it must name a command".to_owned());
@@ -65,8 +65,9 @@ pub(super) fn checked(call: CommandCall) -> Result<CommandCall, String> {
     }) {
         return Err("`env` holds a name or value that no environment can".to_owned());
     }
-    if !stays_below(&call.cwd) {
-        return Err(format!("the working folder {} leaves /workspace", call.cwd));
+    match below_workspace(&call.cwd) {
+        Some(relative) => call.cwd = relative.to_owned(),
+        None => return Err(format!("the working folder {} leaves /workspace", call.cwd)),
     }
     Ok(call)
 }
@@ -189,9 +190,16 @@ impl Scene<'_> {
     }
 }
 
-/// Whether a path relative to `/workspace` stays in it, as text; the sandbox
-/// is the wall for what links do.
-pub fn stays_below(path: &str) -> bool {
+/// A path relative to `/workspace`, also if it was given from the root; `None`
+/// if it leaves the workspace, as text. The sandbox is the wall for what links
+/// do.
+pub fn below_workspace(path: &str) -> Option<&str> {
+    let inside = path.strip_prefix("/workspace").filter(|it| it.is_empty() || it.starts_with('/'));
+    let relative = inside.map_or(path, |it| it.trim_start_matches('/'));
+    stays_below(relative).then_some(relative)
+}
+
+fn stays_below(path: &str) -> bool {
     use std::path::{Component, Path};
     let mut depth = 0_i32;
     for part in Path::new(path).components() {
@@ -276,15 +284,20 @@ mod tests {
     #[test]
     fn a_working_folder_stays_in_the_workspace() {
         #[track_caller]
-        fn check(path: &str, want: bool) {
-            assert_eq!(stays_below(path), want, "{path}");
+        fn check(path: &str, want: Option<&str>) {
+            assert_eq!(below_workspace(path), want, "{path}");
         }
-        check("", true);
-        check("a/b/../c", true);
-        check("./a", true);
-        check("..", false);
-        check("a/../../etc", false);
-        check("/etc", false);
+        check("", Some(""));
+        check("a/b/../c", Some("a/b/../c"));
+        check("./a", Some("./a"));
+        check("/workspace", Some(""));
+        check("/workspace//a/b", Some("a/b"));
+        check("..", None);
+        check("a/../../etc", None);
+        check("/etc", None);
+        check("/workspaces/a", None);
+        check("/workspace/..", None);
+        check("/workspace/a/../../../etc", None);
     }
 
     #[test]

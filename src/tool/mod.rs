@@ -17,7 +17,7 @@ pub use call::{
     Answer, Call, Caller, CommandCall, Content, CoreCall, PluginCall, SessionRef, Streams,
 };
 pub use calls::CallTable;
-pub use exec::stays_below;
+pub use exec::below_workspace;
 
 use crate::audit::{Audit, Finish};
 use crate::config;

@@ -125,7 +125,12 @@ fn a_reader_that_goes_away_ends_it_quietly() {
         let child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("beige runs");
         drop(command);
         let done = Finished::from(child.wait_with_output().expect("it ends"));
-        assert_eq!((done.code, done.stderr.as_str()), (141, ""), "{arguments}");
+        // Without Docker a list says so, to whoever reads it.
+        let told = match arguments.starts_with("sandbox") {
+            true => world.run(arguments.split(' ')).stderr,
+            false => String::new(),
+        };
+        assert_eq!((done.code, done.stderr), (141, told), "{arguments}");
     }
 }
 
@@ -196,15 +201,23 @@ fn what_reports_gives_one_document() {
 #[test]
 fn without_docker_the_list_says_so() {
     let world = some_world();
-    let mut command = world.beige(["sandbox", "list"]);
-    command.env("DOCKER_HOST", "unix:///nonexistent.sock");
-    let done = Finished::from(command.output().expect("beige runs")).expect(0);
-    assert!(done.stderr.contains("containers are not listed"), "{}", done.stderr);
-    assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
-    let mut command = world.beige(["sandbox", "list"]);
-    command.env("PATH", "/nonexistent");
-    let done = Finished::from(command.output().expect("beige runs")).expect(0);
-    assert!(done.stderr.to_lowercase().contains("docker"), "{}", done.stderr);
+    let without = |name: &str, value: &str, action: &str| {
+        let mut command = world.beige(["sandbox", action]);
+        command.env(name, value);
+        Finished::from(command.output().expect("beige runs")).expect(0).stderr
+    };
+    fs::create_dir_all(world.home()).expect("a home");
+    let short = "Docker does not answer here, and bubblewrap leaves nothing to list\n";
+    for action in ["list", "rm"] {
+        assert_eq!(without("DOCKER_HOST", "unix:///nonexistent.sock", action), short);
+        assert_eq!(without("PATH", "/nonexistent", action), short);
+    }
+    // A home that had a container is told all there is to know.
+    fs::create_dir_all(world.home().join("data/sandboxes")).expect("a folder");
+    fs::write(world.home().join("data/sandboxes/a.json"), "{}").expect("written");
+    let told = without("DOCKER_HOST", "unix:///nonexistent.sock", "list");
+    assert!(told.contains("containers are not listed") && told.lines().count() == 1, "{told}");
+    assert!(without("PATH", "/nonexistent", "rm").contains("stay"));
 }
 
 #[test]
@@ -299,4 +312,76 @@ fn a_configuration_that_is_none_is_78() {
     fs::remove_file(&file).expect("removed");
     let told = world.run(["gateway", "start"]).expect(78).stderr;
     assert!(told.contains("does not exist"), "{told}");
+}
+
+#[test]
+fn help_is_also_a_command_and_fits_a_terminal() {
+    let world = some_world();
+    let overview = world.run(["--help"]).expect(0).text();
+    assert_eq!(world.run(["help"]).expect(0).text(), overview);
+    check_usage(&world, &["help", "nosuch"], "there is no command `nosuch`");
+    let mut all = vec![overview];
+    for command in COMMANDS {
+        let help = world.run([command, "--help"]).expect(0).text();
+        assert_eq!(world.run(["help", command]).expect(0).text(), help);
+        assert!(help.contains("--config"), "{help}");
+        all.push(help);
+    }
+    let wide: Vec<&str> =
+        all.iter().flat_map(|it| it.lines()).filter(|it| it.chars().count() > 80).collect();
+    assert!(wide.is_empty(), "{wide:#?}");
+}
+
+#[test]
+fn a_hint_is_given_once() {
+    let world = some_world();
+    let told = world.run(["qqqqqq"]).expect(2).stderr;
+    assert_eq!(told.matches("--help").count(), 1, "{told}");
+    let told = world.run(["prompt", "a", "hi", "there"]).expect(2).stderr;
+    assert!(told.contains("quote the prompt"), "{told}");
+}
+
+#[test]
+fn a_failure_is_one_document_too() {
+    crate::support::with_and_without_gateway(|world| {
+        for (arguments, code) in [
+            (&["exec", "nobody", "--json", "--", "true"][..], 125),
+            (&["prompt", "nobody", "--json", "hi"], 1),
+            (&["prompt", "a", "--json", "--model", "p/other", "hi"], 1),
+        ] {
+            let done = world.run(arguments).expect(code);
+            let told = done.json()["error"].as_str().expect("an error").to_owned();
+            assert!(done.stderr.contains(&told), "{told} / {}", done.stderr);
+        }
+    });
+    let world = some_world();
+    fs::write(world.config_file(), "{").expect("written");
+    assert!(
+        world.run(["exec", "a", "--json", "--", "true"]).expect(125).json()["error"].is_string()
+    );
+    assert!(world.run(["prompt", "a", "--json", "hi"]).expect(78).json()["error"].is_string());
+    let events = world.run(["prompt", "a", "--stream-json", "hi"]).expect(78).json();
+    assert_eq!(events["type"], "error");
+}
+
+#[test]
+fn events_say_their_type_first() {
+    crate::support::with_and_without_gateway(|world| {
+        let events = world.run(["prompt", "a", "--stream-json", "hi"]).expect(0).text();
+        assert!(events.lines().all(|it| it.starts_with("{\"type\":")), "{events}");
+    });
+}
+
+#[test]
+fn a_home_that_cannot_be_looked_into_is_told() {
+    let world = some_world();
+    let file = world.root.join("file");
+    fs::write(&file, "").expect("written");
+    let below = file.join("h");
+    let below = below.to_str().expect("text");
+    for arguments in [&["gateway", "status"][..], &["gateway", "stop"]] {
+        let done = beige_in(&world, &world.root, below, arguments).expect(1);
+        assert!(done.stderr.contains("cannot look into"), "{arguments:?}: {}", done.stderr);
+        assert!(done.stdout.is_empty(), "{done:?}");
+    }
 }

@@ -164,7 +164,8 @@ fn sandboxes_are_listed_and_removed() {
         listed.sort();
         assert_eq!(listed, ["a", "b"]);
         let text = world.run(["sandbox", "list"]).expect(0).text();
-        assert_eq!(text.lines().count(), 2, "{text}");
+        assert_eq!(text.lines().count(), 3, "{text}");
+        assert!(text.starts_with("AGENT  STATUS"), "{text}");
         world.run(["sandbox", "rm", "a"]).expect(0);
         assert_eq!(agents(world), ["b"]);
         let wrong = world.run(["sandbox", "rm", "nobody"]).expect(1);
@@ -318,6 +319,30 @@ fn auto_takes_bubblewrap_where_there_is_no_docker() {
         assert!(log.contains("the sandbox of `a` is bubblewrap's: "), "{log}");
         assert!(log.contains("`docker`"), "{log}");
         assert_eq!(world.containers(), [] as [String; 0]);
+    });
+}
+
+#[test]
+fn an_image_that_is_asked_for_and_not_here_is_told() {
+    with_docker(|world| {
+        if World::on(Runtime::Bubblewrap).is_none() {
+            return;
+        }
+        let image = "image: 'beige-suite-none:1'";
+        world.write_config(&world.agent("a", image, "").replace("'docker'", "'auto'"), "");
+        let done = world.sh("echo on").expect(0);
+        assert_eq!(done.text(), "on\n");
+        for part in [
+            "bubblewrap's, which has no image",
+            "beige-suite-none:1 is not here",
+            "`sandbox.runtime`",
+        ] {
+            assert!(done.stderr.contains(part), "{part} in {}", done.stderr);
+        }
+        world.start_gateway();
+        assert_eq!(world.sh("true").expect(0).stderr, "");
+        let log = world.gateway_log();
+        assert!(log.contains("WARN") && log.contains("beige-suite-none:1 is not here"), "{log}");
     });
 }
 

@@ -321,3 +321,23 @@ fn a_hundred_megabytes_pass_in_both_directions_with_flat_memory() {
         assert!(peak < 64_000, "beige exec grew to {peak} kB");
     });
 }
+
+#[test]
+fn a_working_folder_may_be_named_from_the_root() {
+    with_and_without_gateway(|world| {
+        world.sh("mkdir -p sub/deep").expect(0);
+        for (folder, want) in [
+            ("sub", "/workspace/sub\n"),
+            ("/workspace/sub/deep", "/workspace/sub/deep\n"),
+            ("/workspace", "/workspace\n"),
+            ("/workspace/", "/workspace\n"),
+        ] {
+            let done = world.run(["exec", "a", "--workdir", folder, "--", "pwd"]).expect(0);
+            assert_eq!(done.text(), want, "{folder}");
+        }
+        for folder in ["/workspace/..", "/workspaces", "/etc", "/"] {
+            let done = world.run(["exec", "a", "--workdir", folder, "--", "pwd"]).expect(125);
+            assert!(done.stderr.contains("leaves /workspace"), "{}", done.stderr);
+        }
+    });
+}

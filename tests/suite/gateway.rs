@@ -157,12 +157,15 @@ fn started(world: &World, line: &str) -> (Child, BufReader<std::process::ChildSt
 fn a_second_signal_calls_off_what_runs() {
     on_each_runtime(|world| {
         let mut gateway = world.gateway_child();
-        let (mut call, _output) = started(world, "trap '' TERM; echo ready; sleep 300 & wait");
+        let (call, _output) = started(world, "trap '' TERM; echo ready; sleep 300 & wait");
         signal(gateway.id(), "TERM");
         wait_until("it drains", || world.get("/api/health").json()["status"] == "draining");
         signal(gateway.id(), "TERM");
         assert_eq!(gateway.wait().expect("it ends").code(), Some(0), "{}", world.gateway_log());
-        assert_ne!(call.wait().expect("it ends").code(), Some(0));
+        let call = Finished::from(call.wait_with_output().expect("it ends"));
+        assert_ne!(call.code, 0);
+        let told = "beige exec: the gateway stopped and called the command off\n";
+        assert!(call.stderr.ends_with(told), "{}", call.stderr);
         assert_eq!(world.sh("cat /proc/[0-9]*/comm | grep -c '^sleep$'").text().trim(), "0");
         let last = world.audit().pop().expect("records");
         world.verify_audit();
@@ -237,7 +240,7 @@ fn status_says_whether_it_runs() {
         told["health"]["address"].as_str().map(|it| it.starts_with("127.0.0.1:")),
         Some(true)
     );
-    assert!(world.run(["gateway", "status"]).expect(0).text().contains("1 agents"));
+    assert!(world.run(["gateway", "status"]).expect(0).text().contains("1 agent, "));
     world.run(["gateway", "stop"]).expect(0);
     world.run(["gateway", "stop"]).expect(0);
     world.run(["gateway", "status"]).expect(1);
@@ -339,9 +342,7 @@ fn a_hang_up_signal_reads_the_configuration_anew() {
         assert_eq!(agents(world), ["a"]);
         world.configure(&["a", "b"], "");
         signal(pid, "HUP");
-        wait_until("it has another agent", || {
-            world.gateway_log().contains("the gateway answers; 2 agents")
-        });
+        wait_until("it has another agent", || world.gateway_log().contains("for 2 agents"));
         assert_eq!(agents(world), ["a", "b"]);
         assert_eq!(world.gateway_pid(), pid);
         let done = world.run(["exec", "b", "--", "echo", "hi"]).expect(0);
@@ -503,4 +504,81 @@ fn check_modes(world: &World) {
         .collect();
     assert!(loose.is_empty(), "{loose:#?}");
     assert!(listing.lines().count() > 15, "{listing}");
+}
+
+#[test]
+fn a_start_says_where_it_answers() {
+    let world = some_world();
+    let told = world.run(["gateway", "start"]).expect(0).text();
+    let place = format!("on http://{}", world.address());
+    assert!(told.trim_end().ends_with(&place), "{told}");
+    let status = world.run(["gateway", "status"]).expect(0).text();
+    assert!(status.contains(&place) && status.contains("1 agent, "), "{status}");
+    assert!(world.gateway_log().contains(&place));
+}
+
+#[test]
+fn a_restart_with_a_broken_configuration_leaves_the_gateway_alone() {
+    let world = some_world();
+    world.start_gateway();
+    let pid = world.gateway_pid();
+    fs::write(world.config_file(), "{ agents: ").expect("written");
+    let told = world.run(["gateway", "restart"]).expect(78).stderr;
+    assert!(told.contains("the running gateway was left alone"), "{told}");
+    assert!(told.contains("config.json5"), "{told}");
+    assert_eq!(world.gateway_pid(), pid);
+    world.run(["gateway", "stop"]).expect(0);
+    let told = world.run(["gateway", "restart"]).expect(78).stderr;
+    assert!(!told.contains("left alone"), "{told}");
+}
+
+#[test]
+fn a_configuration_that_is_not_the_gateways_is_told_in_one_line() {
+    let world = some_world();
+    world.start_gateway();
+    let calls = [&["exec", "a", "--", "true"][..], &["prompt", "a", "hi"], &["gateway", "status"]];
+    let check = |world: &World, want: &[&str]| {
+        for arguments in calls {
+            let told = world.run(arguments).expect(0).stderr;
+            assert_eq!(told.lines().count(), usize::from(!want.is_empty()), "{told}");
+            assert!(want.iter().all(|it| told.contains(it)), "{arguments:?}: {told}");
+        }
+    };
+    check(&world, &[]);
+    let text = fs::read_to_string(world.config_file()).expect("a configuration");
+    fs::write(world.config_file(), text.clone() + "\n").expect("written");
+    check(&world, &["has changed", "beige gateway restart"]);
+    signal(world.gateway_pid(), "HUP");
+    wait_until("it is read anew", || {
+        world.run(["exec", "a", "--", "true"]).expect(0).stderr.is_empty()
+    });
+    let other = world.root.join("other.json5");
+    fs::write(&other, text).expect("written");
+    let told = world.run(["--config", other.to_str().expect("text"), "exec", "a", "--", "true"]);
+    assert!(told.stderr.contains("other.json5"), "{}", told.stderr);
+    // Not named by anybody, the gateway's own counts.
+    let done: Finished = world.bare(["exec", "a", "--", "true"]).output().expect("runs").into();
+    assert_eq!(done.expect(0).stderr, "");
+}
+
+#[test]
+fn a_runtime_that_does_not_work_is_told() {
+    let world = World::new(crate::support::Runtime::Docker);
+    let mut command = world.beige(["gateway", "start"]);
+    command.env("DOCKER_HOST", "unix:///nonexistent.sock");
+    Finished::from(command.output().expect("beige runs")).expect(0);
+    wait_until("it is told", || {
+        let degraded = world.get("/api/health").json()["degraded"].to_string();
+        degraded.contains("sandbox of `a`") && degraded.contains("Docker")
+    });
+    assert!(world.run(["gateway", "status"]).expect(0).text().contains("degraded: "));
+    let log = world.gateway_log();
+    assert!(log.contains(" WARN ") && log.contains("sandbox of `a`"), "{log}");
+}
+
+#[test]
+fn before_the_first_log_it_says_so() {
+    let world = some_world();
+    let told = world.run(["gateway", "logs"]).expect(1).stderr;
+    assert!(told.contains("there is no log yet"), "{told}");
 }

@@ -367,8 +367,8 @@ fn health_tells_strangers_nothing_but_that_it_is_there() {
 #[test]
 fn routes_and_agents_that_do_not_exist_are_not_found() {
     let api = Api::new();
-    api.check("GET /nope", "", 404, json!({ "error": "Not found" }));
-    api.check("GET /api/health/", "", 404, json!({ "error": "Not found" }));
+    api.check("GET /nope", "", 404, json!({ "error": "there is no such route" }));
+    api.check("GET /api/health/", "", 404, json!({ "error": "there is no such route" }));
     api.refuses("POST /api/health", "{}", 405, "GET");
     api.refuses("GET /api/agents/assistant/prompt", "", 405, "POST");
     for name in ["constructor", "__proto__", "assistant%00", "%2e%2e", "assistant%2Fexec"] {

@@ -56,12 +56,14 @@ impl Request {
         self.session_context.as_ref()?.session_key.as_deref()
     }
 
-    fn checked(self) -> Result<Self, String> {
+    fn checked(mut self) -> Result<Self, String> {
         if let Some(name) = self.field_with_nul() {
             return Err(format!("`{name}` holds a NUL character"));
         }
-        if self.cwd.as_deref().is_some_and(|it| !crate::tool::stays_below(it)) {
-            return Err("`cwd` leaves /workspace".to_owned());
+        if let Some(cwd) = &self.cwd {
+            let relative = crate::tool::below_workspace(cwd);
+            let relative = relative.ok_or_else(|| "`cwd` leaves /workspace".to_owned())?;
+            self.cwd = Some(relative.to_owned());
         }
         Ok(self)
     }

@@ -110,7 +110,10 @@ fn without_chatter(complaint: &str) -> String {
 fn cure(complaint: &str) -> Option<&'static str> {
     let has = |it: &str| complaint.contains(it);
     if has("permission denied") && has("docker") && has("sock") {
-        return Some("add your user to the group `docker`, or run beige as root");
+        return Some(
+            "run beige as root, or add your user to the group `docker`, \
+                     which is as good as root",
+        );
     }
     if has("Cannot connect to the Docker daemon") || has("failed to connect to the docker API") {
         return Some("start it: `systemctl start docker`");

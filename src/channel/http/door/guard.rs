@@ -45,8 +45,9 @@ impl Guard {
             true => Ok(Caller::Owner),
             false if is_health(head) => Ok(Caller::Stranger),
             false => {
-                Err(Answer::error(401, "show the token of ~/.beige/api-token as a bearer token")
-                    .with("WWW-Authenticate", "Bearer"))
+                let mend = "show, as a bearer token, what the file api-token in the gateway's \
+                            state folder holds";
+                Err(Answer::error(401, mend).with("WWW-Authenticate", "Bearer"))
             }
         }
     }

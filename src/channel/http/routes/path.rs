@@ -29,7 +29,8 @@ pub(in crate::channel::http) fn route(method: &str, target: &str) -> Result<Rout
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     let parts = path.split('/').skip(1).map(decoded).collect::<Option<Vec<_>>>();
     let parts = parts.ok_or_else(|| Answer::error(400, "the path is not percent-encoded UTF-8"))?;
-    let (route, allowed) = find(&parts).ok_or_else(|| Answer::error(404, "Not found"))?;
+    let (route, allowed) =
+        find(&parts).ok_or_else(|| Answer::error(404, "there is no such route"))?;
     if method == allowed {
         return Ok(route);
     }

@@ -1,0 +1,111 @@
+//! Which configuration a gateway serves, left for one-shots to read: so that
+//! one that names another file, or a file that was edited since, is told and
+//! not ignored in silence. A stale one is harmless: it is read only by who has
+//! just been answered by a gateway, and each start writes it anew.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::UNIX_EPOCH;
+
+use serde::{Deserialize, Serialize};
+
+use crate::config::Home;
+use crate::error::{During, Kind, Result};
+
+/// What a gateway runs by.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigInUse {
+    /// The configuration file.
+    config: PathBuf,
+    /// How the file looked before it was read; `None` if it could not be
+    /// looked at.
+    stamp: Option<Stamp>,
+}
+
+/// Tells a file that was written anew from the one that was read.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Stamp {
+    bytes: u64,
+    /// Since 1970, in nanoseconds.
+    modified: u128,
+}
+
+impl ConfigInUse {
+    /// How that file looks now. Taken before it is read: an edit in between
+    /// is told once too often rather than never.
+    pub fn look(config: &Path) -> Self {
+        Self { config: config.to_owned(), stamp: Stamp::of(config) }
+    }
+
+    /// What the gateway of that home has left; `None` if nothing readable.
+    pub fn of_gateway(home: &Home) -> Option<Self> {
+        let text = fs::read(home.config_in_use()).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Leaves it for one-shots.
+    pub(super) fn leave(&self, home: &Home) -> Result<()> {
+        let path = home.config_in_use();
+        let what = format!("write {}", path.display());
+        let text = serde_json::to_vec(self).during(Kind::Internal, what.clone())?;
+        let fresh = path.with_extension("new");
+        fs::write(&fresh, text)
+            .and_then(|()| fs::rename(&fresh, &path))
+            .during(Kind::Internal, what)
+    }
+
+    /// What a person who `named` a file, or none, may not expect.
+    pub fn difference(&self, named: Option<&Path>) -> Option<String> {
+        let config = self.config.display();
+        if let Some(named) = named.filter(|it| !is_same(it, &self.config)) {
+            return Some(format!(
+                "the gateway that runs has the configuration {config}, not {}; \
+                 `beige gateway stop` first, to use that one",
+                named.display()
+            ));
+        }
+        (self.stamp != Stamp::of(&self.config)).then(|| {
+            format!(
+                "{config} has changed since the gateway read it; \
+                 `beige gateway restart` takes it over"
+            )
+        })
+    }
+}
+
+impl Stamp {
+    fn of(file: &Path) -> Option<Self> {
+        let seen = fs::metadata(file).ok()?;
+        let modified = seen.modified().ok()?.duration_since(UNIX_EPOCH).ok()?.as_nanos();
+        Some(Self { bytes: seen.len(), modified })
+    }
+}
+
+/// Whether both are one file, also by links and other names.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let real = |it: &Path| fs::canonicalize(it).unwrap_or_else(|_| it.to_owned());
+    one == other || real(one) == real(other)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_file_and_an_edit_are_told() {
+        let folder = std::env::temp_dir().join(format!("beige-in-use-{}", std::process::id()));
+        fs::create_dir_all(&folder).expect("a folder");
+        let file = folder.join("config.json5");
+        fs::write(&file, "{}").expect("written");
+        let used = ConfigInUse::look(&file);
+        assert_eq!(used.difference(None), None);
+        assert_eq!(used.difference(Some(&folder.join("./config.json5"))), None);
+        let other = used.difference(Some(&folder.join("other.json5"))).expect("another file");
+        assert!(other.contains("other.json5"), "{other}");
+        fs::write(&file, "{ }").expect("written");
+        assert!(used.difference(None).is_some_and(|it| it.contains("has changed")));
+        fs::remove_dir_all(&folder).expect("removed");
+    }
+}
