@@ -3,12 +3,13 @@
 //! has a deadline.
 
 use std::fs::{File, TryLockError};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::after;
 
+use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 
 /// Longest wait for the lock; who holds it needs well under a millisecond.
@@ -67,17 +68,13 @@ impl Drop for Held<'_> {
 /// Keeps writers away while a reader looks at where the log ends; `None` if
 /// there is no lock file, since then nobody writes.
 pub(super) fn hold_shared(path: &Path, deadline: Instant) -> Result<Option<File>> {
-    let Ok(file) = File::open(path) else { return Ok(None) };
+    let Ok(file) = open_own(path, File::options().read(true)) else { return Ok(None) };
     wait(path, deadline, || file.try_lock_shared())?;
     Ok(Some(file))
 }
 
 fn open(path: &Path) -> Result<File> {
-    File::options()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
+    open_own(path, File::options().create(true).append(true))
         .during(Kind::Internal, format!("open {}", path.display()))
 }
 

@@ -3,13 +3,14 @@
 
 use std::fs::{self, File, Permissions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::record::Record;
 use super::tail::{Head, Tail};
 use crate::config::Home;
+use crate::config::home::open_own;
 use crate::error::{During, Kind, Result};
 
 /// Least time between two waits for the disk.
@@ -194,8 +195,7 @@ impl Log {
     fn write_head(&self) -> std::io::Result<()> {
         let path = self.home.audit_head();
         let draft = path.with_extension("head.new");
-        let mut file =
-            File::options().create(true).write(true).truncate(true).mode(0o600).open(&draft)?;
+        let mut file = open_own(&draft, File::options().create(true).write(true).truncate(true))?;
         file.write_all(format!("{}:{}\n", self.tail.seq, self.tail.hash).as_bytes())?;
         file.sync_data()?;
         fs::rename(draft, path)
@@ -224,14 +224,10 @@ impl State {
 /// not have.
 fn open(path: &Path) -> Result<File> {
     let what = || format!("open {}", path.display());
-    let file = File::options()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
-        .during(Kind::Internal, what())?;
+    let file =
+        open_own(path, File::options().create(true).append(true)).during(Kind::Internal, what())?;
     let state = file.metadata().during(Kind::Internal, what())?;
-    if state.is_file() && state.permissions().mode() & 0o077 != 0 {
+    if state.permissions().mode() & 0o077 != 0 {
         file.set_permissions(Permissions::from_mode(0o600)).during(Kind::Internal, what())?;
     }
     Ok(file)

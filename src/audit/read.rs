@@ -16,6 +16,7 @@ use super::record::LONGEST_LINE;
 use super::tail::{Head, newest_first};
 use crate::clock::Time;
 use crate::config::Home;
+use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 use crate::worker::Cancel;
 
@@ -129,7 +130,8 @@ impl Snapshot {
         let mut files = Vec::new();
         for path in newest_first(home)?.into_iter().rev() {
             let what = || format!("open {}", path.display());
-            let file = File::open(&path).during(Kind::Internal, what())?;
+            let file =
+                open_own(&path, File::options().read(true)).during(Kind::Internal, what())?;
             let state = file.metadata().during(Kind::Internal, what())?;
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let identity = (state.dev(), state.ino());

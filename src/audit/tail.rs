@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::record::{LONGEST_LINE, NO_LINE, sha256};
 use crate::config::Home;
+use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 
 /// Pieces of a file that are looked through for its last record, in bytes: the
@@ -76,7 +77,7 @@ impl Head {
         let path = home.audit_head();
         let what = || format!("read {}", path.display());
         let mut text = String::new();
-        match File::open(&path) {
+        match open_own(&path, File::options().read(true)) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).during(Kind::Internal, what()),
             Ok(file) => file.take(LONGEST_HEAD).read_to_string(&mut text),
@@ -142,7 +143,7 @@ fn look_through(path: &Path, found: &mut Found) -> Result<bool> {
 
 /// The last bytes of a file, and whether they are all of it.
 fn end_of(path: &Path, at_most: u64) -> std::io::Result<(Vec<u8>, bool)> {
-    let mut file = File::open(path)?;
+    let mut file = open_own(path, File::options().read(true))?;
     let length = file.metadata()?.len();
     let start = length.saturating_sub(at_most);
     file.seek(SeekFrom::Start(start))?;

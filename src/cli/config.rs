@@ -4,9 +4,13 @@
 use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
-use super::{Command, Invocation, print, tell, unknown, unknown_action};
-use crate::config::{self, Examined, Finding, Report, Surroundings};
+use super::{Command, Invocation, present, print, tell, unknown, unknown_action};
+use crate::config::{
+    self, Config, Examined, Finding, Findings, HOSTS_OWN_NETWORK, KeyPath, Network, Report,
+    RuntimeChoice, Surroundings,
+};
 use crate::error::{During, Error, Kind, Result};
+use crate::{plugin, provider};
 
 /// Exit code of a configuration that cannot be used.
 const BAD_CONFIG: u8 = 78;
@@ -19,12 +23,16 @@ pub(super) const COMMAND: Command = Command {
 Usage: beige config check [--strict] [--json]
        beige config show [--json]
 
-  check   prints every finding, one a line: FILE:LINE:COLUMN: key.path: text
-  show    prints the whole configuration with its defaults, secrets as ••••
+  check   prints every finding, one a line: FILE:LINE:COLUMN: key.path: text;
+          once the file itself is sound, also those in the plugins and
+          cassettes that it names
+  show    prints the whole configuration as JSON, with its defaults and with
+          paths and sizes as they count, secrets as ••••
 
 Options:
   --strict       check: warnings count as errors
-  --json         one JSON document; check: {\"ok\", \"file\", \"findings\"}
+  --json         check: one JSON document {\"ok\", \"file\", \"findings\"};
+                 show: as without
   --config FILE  use this configuration
 
 Exit codes: 0 sound, 2 usage, 78 bad configuration.
@@ -69,20 +77,20 @@ fn parse(invocation: &mut Invocation) -> Result<Options> {
 }
 
 fn check(invocation: &Invocation, options: &Options) -> Result<u8> {
-    let Examined { report, .. } = examine(invocation)?;
+    let report = examine_all(invocation)?;
     let ok = is_ok(&report, options.strict);
     if options.json {
         print(&format!("{}\n", document(&report, ok)))?;
     } else if report.is_empty() {
         print(&format!("{}: sound\n", report.file.display()))?;
     } else {
-        print(&format!("{report}\n"))?;
+        present(&format!("{report}\n"))?;
     }
     Ok(if ok { 0 } else { BAD_CONFIG })
 }
 
 fn show(invocation: &Invocation) -> Result<u8> {
-    let Examined { report, sound } = examine(invocation)?;
+    let Examined { report, sound, .. } = examine(invocation)?;
     let Some((_, effective)) = sound else { return Err(report.into()) };
     if !report.is_empty() {
         tell(&report.to_string());
@@ -96,6 +104,52 @@ fn show(invocation: &Invocation) -> Result<u8> {
 fn examine(invocation: &Invocation) -> Result<Examined> {
     let file = invocation.config_file()?;
     Ok(config::examine(&file, &invocation.home()?, &Surroundings::of_this_process()))
+}
+
+/// Everything that is wrong with the configuration that counts: with the file,
+/// and if it is sound, with what it names.
+fn examine_all(invocation: &Invocation) -> Result<Report> {
+    let mut examined = examine(invocation)?;
+    if let Some((config, _)) = &examined.sound {
+        let mut findings = beyond(config);
+        provider::Registry::new(&config.providers).examine(&mut findings);
+        examined.add(findings);
+    }
+    Ok(examined.report)
+}
+
+/// An error of all that no gateway starts with: what is wrong with the file,
+/// and if it is sound, with plugins and the tools of agents. Cassettes may be
+/// mended while it runs. Warnings are told.
+pub(super) fn check_start(invocation: &Invocation) -> Result<()> {
+    let mut examined = examine(invocation)?;
+    if let Some((config, _)) = &examined.sound {
+        let findings = beyond(config);
+        examined.add(findings);
+    }
+    let report = examined.report;
+    if report.has_errors() {
+        return Err(report.into());
+    }
+    if !report.is_empty() {
+        tell(&report.to_string());
+    }
+    Ok(())
+}
+
+/// What is wrong with the plugins that a sound file names and with the tools
+/// of agents, and what a one-shot does not warn of each time.
+fn beyond(config: &Config) -> Findings {
+    let mut findings = Findings::default();
+    plugin::Registry::examine(&config.plugins, &config.agents, &config.home, &mut findings);
+    for (name, agent) in &config.agents {
+        let sandbox = &agent.sandbox;
+        if sandbox.runtime == RuntimeChoice::Bubblewrap && sandbox.network == Some(Network::Open) {
+            let path = KeyPath::from(["agents", name, "sandbox", "network"]);
+            findings.warn(&path, HOSTS_OWN_NETWORK);
+        }
+    }
+    findings
 }
 
 fn is_ok(report: &Report, strict: bool) -> bool {
@@ -122,7 +176,7 @@ fn finding(finding: &Finding) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{KeyPath, Position, Severity};
+    use crate::config::{Position, Severity};
 
     fn report(severities: &[Severity]) -> Report {
         let finding = |severity: &Severity| Finding {

@@ -17,11 +17,12 @@ use serde_json::{Value, json};
 
 use super::client::Api;
 use super::{
-    Command, Invocation, counted, logger, print, process, setup, tell, tidy, unknown,
+    Command, Invocation, counted, logger, present, print, process, setup, tell, tidy, unknown,
     unknown_action,
 };
 use crate::channel::http::Http;
 use crate::config::Home;
+use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{Holder, HomeLock, Role};
 use crate::gateway::{self, ConfigInUse, End, Fresh, FrontEnds};
@@ -230,7 +231,7 @@ fn start(invocation: &Invocation) -> Result<u8> {
     let home = invocation.home()?;
     first_start(invocation, &home)?;
     // A configuration that is wrong is told here, with all of its findings.
-    invocation.load_config()?;
+    super::config::check_start(invocation)?;
     launch(invocation)
 }
 
@@ -239,7 +240,7 @@ fn start(invocation: &Invocation) -> Result<u8> {
 fn restart(invocation: &Invocation) -> Result<u8> {
     let home = invocation.home()?;
     first_start(invocation, &home)?;
-    if let Err(error) = invocation.load_config() {
+    if let Err(error) = super::config::check_start(invocation) {
         let runs = running(&home)?.is_some();
         return Err(if runs { error.within("the running gateway was left alone") } else { error });
     }
@@ -412,10 +413,11 @@ fn sandboxes(number: u64) -> String {
 fn logs(invocation: &Invocation, options: &Options) -> Result<u8> {
     let path = invocation.load_config()?.0.gateway.log_file;
     let what = format!("read {}", path.display());
-    let mut file = File::open(&path).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Error::new(Kind::Missing, NO_LOG),
-        _ => Error::new(Kind::Internal, format!("{what}: {error}")),
-    })?;
+    let mut file =
+        open_own(&path, File::options().read(true)).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => Error::new(Kind::Missing, NO_LOG),
+            _ => Error::new(Kind::Internal, format!("{what}: {error}")),
+        })?;
     let start =
         tail_start(&mut file, options.lines.unwrap_or(50)).during(Kind::Internal, what.clone())?;
     file.seek(SeekFrom::Start(start)).during(Kind::Internal, what)?;
@@ -447,7 +449,7 @@ fn copy(file: &mut File) -> Result<()> {
     loop {
         match file.read(&mut buffer).during(Kind::Internal, "read the log")? {
             0 => return Ok(()),
-            count => print(&String::from_utf8_lossy(&buffer[..count]))?,
+            count => present(&String::from_utf8_lossy(&buffer[..count]))?,
         }
     }
 }
@@ -467,7 +469,8 @@ fn follow(path: &Path, mut file: File) -> Result<()> {
         };
         if !same {
             copy(&mut file)?;
-            file = File::open(path).during(Kind::Internal, format!("read {}", path.display()))?;
+            file = open_own(path, File::options().read(true))
+                .during(Kind::Internal, format!("read {}", path.display()))?;
         }
     }
 }

@@ -3,8 +3,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use env_logger::{Builder, Target};
 
@@ -134,8 +133,8 @@ impl Write for RotatingFile {
     }
 }
 
-fn append_to(path: &PathBuf) -> io::Result<File> {
-    OpenOptions::new().create(true).append(true).mode(0o600).open(path)
+fn append_to(path: &Path) -> io::Result<File> {
+    config::home::open_own(path, OpenOptions::new().create(true).append(true))
 }
 
 #[cfg(test)]

@@ -20,12 +20,10 @@ pub(super) const COMMAND: Command = Command {
     name: "setup",
     summary: "Make the state folder and a first configuration",
     help: "\
-Usage: beige setup [--config FILE]
+Usage: beige setup
 
 Makes ~/.beige (or $BEIGE_HOME), readable by you alone, with a commented
 config.json5. Never overwrites a file. Prints what to do next.
-
-  --config FILE  taken as by every command; setup makes what is in the home
 ",
     flags: &[],
     run,
@@ -43,9 +41,9 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         "{file} {first}.\n\nNext:\n  \
          beige config check                     says whether it is sound\n  \
          beige exec assistant -- echo hello     runs a command in the agent's sandbox\n  \
-         beige prompt assistant \"Who are you?\"  asks the agent (a played-back model until \
-         you name yours)\n  \
-         beige gateway start                    starts the daemon\n"
+         beige prompt assistant \"Who are you?\"  asks the agent; a recording answers\n  \
+         beige gateway start                    starts the daemon\n\n\
+         In this version a model is a recording; real models come with a later one.\n"
     ))?;
     Ok(0)
 }

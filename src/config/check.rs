@@ -248,9 +248,8 @@ fn is_ours(variable: &str) -> bool {
 
 fn wanted(shape: &Shape) -> String {
     match shape {
-        Shape::Object(_) | Shape::Map(..) | Shape::FilledMap(..) | Shape::Free => {
-            "an object".into()
-        }
+        Shape::Object(fields) => object_of(fields),
+        Shape::Map(..) | Shape::FilledMap(..) | Shape::Free => "an object".into(),
         Shape::List(_) => "an array".into(),
         Shape::Text | Shape::AnyText => "a string".into(),
         Shape::Flag => "true or false".into(),
@@ -259,6 +258,15 @@ fn wanted(shape: &Shape) -> String {
         Shape::OneOf(known) => format!("one of {}", known.join(", ")),
         Shape::Either(shapes) => shapes.iter().map(wanted).collect::<Vec<_>>().join(" or "),
     }
+}
+
+/// An object in words, with the fields it cannot do without.
+fn object_of(fields: &[Field]) -> String {
+    let needed: Vec<&str> = fields.iter().filter(|it| it.required).map(|it| it.name).collect();
+    if needed.is_empty() {
+        return "an object".into();
+    }
+    format!("an object {{ {} }}", needed.join(", "))
 }
 
 /// The type of a value in words; never the value, which may be a secret.

@@ -5,31 +5,72 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{Config, RuntimeChoice};
+use crate::config::{Config, MountConfig, Network, RuntimeChoice, SandboxConfig};
 
 /// Puts in what follows from the host and the state folder.
 pub(crate) fn fill_in(value: &mut Value, config: &Config) {
-    if let Some(gateway) = object(value, "/gateway") {
+    for (name, provider) in &config.providers {
+        if let (Some(entry), Some(cassette)) =
+            (object(value, &["llm", "providers", name]), &provider.cassette)
+        {
+            entry.insert("cassette".into(), shown(cassette));
+        }
+    }
+    for plugin in &config.plugins {
+        if let Some(entry) = object(value, &["plugins", &plugin.name]) {
+            entry.insert("path".into(), shown(&plugin.path));
+        }
+    }
+    if let Some(gateway) = object(value, &["gateway"]) {
         gateway.insert("logFile".into(), shown(&config.gateway.log_file));
     }
     for agent in config.agents.values() {
-        let place = format!("/agents/{}", agent.name);
-        if let Some(entry) = object(value, &place) {
-            entry.insert("workspaceDir".into(), shown(&agent.workspace));
-        }
-        let Some(sandbox) = object(value, &format!("{place}/sandbox")) else { continue };
-        sandbox.insert("memoryLimit".into(), agent.sandbox.memory_bytes.into());
-        if let Some(cpus) = agent.sandbox.cpus {
-            sandbox.insert("cpus".into(), json!(cpus));
-        }
-        if agent.sandbox.runtime == RuntimeChoice::Docker {
-            sandbox.insert("runtime".into(), "docker".into());
+        let Some(entry) = object(value, &["agents", &agent.name]) else { continue };
+        entry.insert("workspaceDir".into(), shown(&agent.workspace));
+        if let Some(entry) = entry.get_mut("sandbox").and_then(Value::as_object_mut) {
+            fill_in_sandbox(entry, &agent.sandbox);
         }
     }
 }
 
-fn object<'a>(value: &'a mut Value, pointer: &str) -> Option<&'a mut Map<String, Value>> {
-    value.pointer_mut(pointer)?.as_object_mut()
+fn fill_in_sandbox(entry: &mut Map<String, Value>, sandbox: &SandboxConfig) {
+    entry.insert("memoryLimit".into(), sandbox.memory_bytes.into());
+    entry.insert("extraMounts".into(), sandbox.mounts.iter().map(mount).collect());
+    if let Some(cpus) = sandbox.cpus {
+        entry.insert("cpus".into(), json!(cpus));
+    }
+    if sandbox.runtime == RuntimeChoice::Docker {
+        entry.insert("runtime".into(), "docker".into());
+    }
+    if let Some(network) = sandbox.network.or(default_network(sandbox.runtime)) {
+        entry.insert("network".into(), network_name(network).into());
+    }
+}
+
+/// That of `auto` is known once the runtime is.
+fn default_network(runtime: RuntimeChoice) -> Option<Network> {
+    match runtime {
+        RuntimeChoice::Docker => Some(Network::Open),
+        RuntimeChoice::Bubblewrap => Some(Network::None),
+        RuntimeChoice::Auto => None,
+    }
+}
+
+fn network_name(network: Network) -> &'static str {
+    match network {
+        Network::Open => "open",
+        Network::None => "none",
+    }
+}
+
+fn mount(mount: &MountConfig) -> (String, Value) {
+    let suffix = if mount.read_only { ":ro" } else { "" };
+    let container = format!("{}{suffix}", mount.container.display());
+    (mount.host.to_string_lossy().into_owned(), container.into())
+}
+
+fn object<'a>(value: &'a mut Value, keys: &[&str]) -> Option<&'a mut Map<String, Value>> {
+    keys.iter().try_fold(value, |value, key| value.get_mut(*key))?.as_object_mut()
 }
 
 fn shown(path: &Path) -> Value {

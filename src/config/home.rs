@@ -3,9 +3,13 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs::{DirBuilder, Permissions};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use crate::error::{During, Error, Kind, Result};
 
@@ -212,6 +216,27 @@ pub fn create_private(folder: &Path) -> Result<()> {
         .during(Kind::Internal, format!("make the folder {}", folder.display()))
 }
 
+/// Opens a file of the state folder, 0600 if it is made: a regular file of
+/// that very name and nothing else. Through a link a gateway that is root would
+/// write over any file of the host, and opening a FIFO would wait for ever.
+pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let opened = options.mode(0o600).custom_flags(flags.bits().cast_signed()).open(path);
+    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => unfit("a link, and none is followed here"),
+        Some(Errno::NXIO | Errno::ISDIR) => unfit("no regular file"),
+        _ => error,
+    })?;
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(unfit("no regular file")),
+    }
+}
+
+fn unfit(what: &str) -> io::Error {
+    io::Error::new(ErrorKind::InvalidInput, format!("it is {what}; move it away"))
+}
+
 /// Makes a folder that is mounted into a sandbox, 0755 whatever the umask.
 pub fn create_mounted(folder: &Path) -> Result<()> {
     DirBuilder::new()
@@ -230,6 +255,38 @@ mod tests {
     fn check(own: Option<&str>, user: Option<&str>, expected: Option<PathBuf>) {
         let home = Home::from_variables(own.map(OsString::from), user.map(OsString::from));
         assert_eq!(home.ok().map(|it| it.root), expected);
+    }
+
+    #[test]
+    fn what_is_no_file_of_ours_is_neither_opened_nor_waited_for() {
+        let root = std::env::temp_dir().join(format!("beige-own-{}", std::process::id()));
+        create_private(&root).expect("a folder");
+        let foreign = root.join("foreign");
+        std::fs::write(&foreign, "theirs").expect("written");
+        std::os::unix::fs::symlink(&foreign, root.join("link")).expect("a link");
+        std::os::unix::fs::symlink("loop", root.join("loop")).expect("a link");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, root.join("fifo"), fifo, mode, 0).expect("a FIFO");
+        std::os::unix::net::UnixListener::bind(root.join("socket")).expect("a socket");
+        create_private(&root.join("folder")).expect("a folder");
+        for name in ["link", "loop", "fifo", "socket", "folder"] {
+            let own = root.join(name);
+            for mut options in [
+                File::options().read(true).to_owned(),
+                File::options().write(true).create(true).truncate(true).to_owned(),
+                File::options().append(true).create(true).to_owned(),
+                File::options().read(true).write(true).create(true).to_owned(),
+            ] {
+                let error = open_own(&own, &mut options).expect_err(name);
+                assert!(error.to_string().ends_with("; move it away"), "{name}: {error}");
+            }
+        }
+        assert_eq!(std::fs::read(&foreign).expect("readable"), b"theirs");
+        assert!(open_own(&root.join("new"), File::options().append(true).create(true)).is_ok());
+        let absent = open_own(&root.join("absent"), File::options().read(true));
+        assert_eq!(absent.map_err(|it| it.kind()).err(), Some(ErrorKind::NotFound));
+        std::fs::remove_dir_all(&root).expect("removed");
     }
 
     #[test]

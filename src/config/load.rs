@@ -40,6 +40,15 @@ pub struct Examined {
     /// The configuration, if no finding is an error; with what
     /// [`Loaded::effective`] holds.
     pub sound: Option<(Config, Value)>,
+    source: Source,
+}
+
+/// What places findings that come later: the file's text, and what none of
+/// them may repeat.
+#[derive(Debug, Default)]
+struct Source {
+    text: String,
+    hidden: Vec<String>,
 }
 
 /// What a configuration means depends on where it is read.
@@ -50,6 +59,8 @@ pub struct Surroundings<'a> {
     pub memory_bytes: Option<u64>,
     /// The processors this process may use.
     pub cpus: Option<usize>,
+    /// The user this process is.
+    pub uid: u32,
 }
 
 /// Loads the configuration. The error ([`Kind::Config`]) is every finding, one
@@ -60,7 +71,7 @@ pub fn load(file: &Path, home: &Home) -> Result<Loaded> {
 
 /// The same in other surroundings.
 pub fn load_in(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Result<Loaded> {
-    let Examined { report, sound } = examine(file, home, surroundings);
+    let Examined { report, sound, .. } = examine(file, home, surroundings);
     let Some((config, effective)) = sound else { return Err(report.into()) };
     let warnings = report
         .findings
@@ -78,7 +89,7 @@ pub fn load_in(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Res
 pub fn examine(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Examined {
     match source::read_config(file) {
         Ok(bytes) => examine_bytes(file, home, surroundings, &bytes),
-        Err(report) => Examined { report, sound: None },
+        Err(report) => Examined::unread(report),
     }
 }
 
@@ -88,6 +99,25 @@ pub fn locate(flag: Option<&Path>, home: &Home) -> Result<PathBuf> {
     choose(flag, env::var_os("BEIGE_CONFIG"), home)
 }
 
+impl Examined {
+    /// Adds what was found in what the file names, each at the place of its
+    /// key. With an error among it the configuration is sound no more.
+    pub fn add(&mut self, findings: Findings) {
+        let Source { text, hidden } = &self.source;
+        let places = Places::read(text);
+        let file = &self.report.file;
+        let report = findings.into_report(file, &places, &|it| secrets::hide(it, hidden));
+        self.report.add(report);
+        if self.report.has_errors() {
+            self.sound = None;
+        }
+    }
+
+    fn unread(report: Report) -> Self {
+        Self { report, sound: None, source: Source::default() }
+    }
+}
+
 impl Surroundings<'_> {
     /// Those of this very process.
     pub fn of_this_process() -> Self {
@@ -95,6 +125,7 @@ impl Surroundings<'_> {
             environment: &|name| env::var_os(name),
             memory_bytes: memory_of_host(),
             cpus: thread::available_parallelism().ok().map(usize::from),
+            uid: rustix::process::geteuid().as_raw(),
         }
     }
 }
@@ -123,7 +154,7 @@ fn examine_bytes(
         .and_then(|text| source::parse(file, text).map(|value| (text, value)));
     match read {
         Ok((text, value)) => examine_value(file, home, surroundings, text, value),
-        Err(report) => Examined { report, sound: None },
+        Err(report) => Examined::unread(report),
     }
 }
 
@@ -162,7 +193,7 @@ fn examine_value(
     secrets::mask(&mut value, &from_files);
     let report = findings.into_report(file, &places, &|it| secrets::hide(it, &hidden));
     let sound = (!report.has_errors()).then_some((config, value));
-    Examined { report, sound }
+    Examined { report, sound, source: Source { text: text.to_owned(), hidden } }
 }
 
 /// Substitutes everywhere but in providers that no agent refers to; gives the

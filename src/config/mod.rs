@@ -33,9 +33,9 @@ pub use home::Home;
 pub use key_path::{KeyPath, Position, Step};
 pub use load::{Examined, Loaded, Surroundings, examine, load, load_in, locate};
 pub use nearest::nearest;
-pub use report::{Finding, Report, Severity};
+pub use report::{Finding, Findings, Report, Severity};
 pub use substitute::Environment;
 pub use types::{
-    Agent, Api, Config, Gateway, Limits, ModelRef, MountConfig, Network, Plugin, Provider,
-    RuntimeChoice, SandboxConfig, UserChoice,
+    Agent, Api, Config, Gateway, HOSTS_OWN_NETWORK, Limits, ModelRef, MountConfig, Network, Plugin,
+    Provider, RuntimeChoice, SandboxConfig, UserChoice,
 };

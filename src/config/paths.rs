@@ -32,9 +32,15 @@ pub(crate) fn expand(
     }
     if text == "~" || text.starts_with("~/") {
         let home = user_home.ok_or("`~` cannot be resolved, since $HOME is not set")?;
-        return Ok(home.join(text.trim_start_matches('~').trim_start_matches('/')));
+        return Ok(tidy(&home.join(text.trim_start_matches('~').trim_start_matches('/'))));
     }
-    Ok(folder.join(text))
+    Ok(tidy(&folder.join(text)))
+}
+
+/// Without `.` and doubled slashes, which mean nothing; `..` stays, since what
+/// it leaves may be a link.
+fn tidy(path: &Path) -> PathBuf {
+    path.components().collect()
 }
 
 /// The path with every link resolved; parts that do not exist stay as named.
@@ -166,7 +172,8 @@ mod tests {
     fn relative_paths_start_at_the_file_and_a_tilde_at_the_home_folder() {
         check_expanded("ws", Ok("/etc/beige/ws"));
         check_expanded("/ws", Ok("/ws"));
-        check_expanded("~", Ok("/home/u/"));
+        check_expanded("~", Ok("/home/u"));
+        check_expanded("./a//b/./../c/", Ok("/etc/beige/a/b/../c"));
         check_expanded("~//x", Ok("/home/u/x"));
         check_expanded("~x", Ok("/etc/beige/~x"));
         check_expanded("", Err("the path is empty"));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::config::key_path::{KeyPath, Position};
 use crate::config::position::Places;
-use crate::error::{Error, Kind};
+use crate::error::{Error, Kind, Result};
 
 /// Most findings of one severity that are kept: a broken file of a megabyte
 /// must not become a report of a hundred.
@@ -67,6 +67,12 @@ impl Report {
         Self { file: file.to_owned(), findings: vec![finding] }
     }
 
+    /// Takes in what was found later; the order is that of the file.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.findings.extend(other.findings);
+        self.findings.sort_by_key(|it| it.position.map(|it| (it.line, it.column)));
+    }
+
     /// Whether nothing was found.
     pub fn is_empty(&self) -> bool {
         self.findings.is_empty()
@@ -112,9 +118,9 @@ impl From<Report> for Error {
     }
 }
 
-/// Findings while a file is being loaded: by key path, positions come last.
+/// Findings while they are being collected: by key path, positions come last.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub struct Findings {
     list: Vec<(Severity, KeyPath, String)>,
     errors: usize,
     warnings: usize,
@@ -122,11 +128,26 @@ pub(crate) struct Findings {
 
 impl Findings {
     /// Adds what makes the configuration useless.
-    pub(crate) fn error(&mut self, path: &KeyPath, message: impl Into<String>) {
+    pub fn error(&mut self, path: &KeyPath, message: impl Into<String>) {
         self.errors += 1;
         if self.errors <= MOST_FINDINGS {
-            self.list.push((Severity::Error, path.clone(), message.into()));
+            self.list.push((Severity::Error, path.clone(), on_one_line(message.into())));
         }
+    }
+
+    /// Every finding so far, as `key.path: text`.
+    pub fn lines(&self) -> impl Iterator<Item = String> {
+        self.list.iter().map(|(_, path, message)| format!("{path}: {message}"))
+    }
+
+    /// An error ([`Kind::Config`]) of all errors, one a line, if there is one.
+    pub fn refuse(&self) -> Result<()> {
+        let errors = self.list.iter().filter(|it| it.0 == Severity::Error);
+        let lines: Vec<String> = errors.map(|(_, path, text)| format!("{path}: {text}")).collect();
+        if lines.is_empty() {
+            return Ok(());
+        }
+        Err(Error::new(Kind::Config, lines.join("\n")))
     }
 
     /// Whether something wrong was found at this very place.
@@ -135,10 +156,10 @@ impl Findings {
     }
 
     /// Adds what a person should know.
-    pub(crate) fn warn(&mut self, path: &KeyPath, message: impl Into<String>) {
+    pub fn warn(&mut self, path: &KeyPath, message: impl Into<String>) {
         self.warnings += 1;
         if self.warnings <= MOST_FINDINGS {
-            self.list.push((Severity::Warning, path.clone(), message.into()));
+            self.list.push((Severity::Warning, path.clone(), on_one_line(message.into())));
         }
     }
 
@@ -177,6 +198,18 @@ impl Findings {
             }
         }
     }
+}
+
+/// A finding is a line: what stands in files of others may hold no other.
+fn on_one_line(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let shown = |it: char| match it.is_control() {
+        true => it.escape_default().to_string(),
+        false => it.to_string(),
+    };
+    text.chars().map(shown).collect()
 }
 
 #[cfg(test)]

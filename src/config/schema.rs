@@ -189,7 +189,7 @@ const AGENT: &[Field] = &[
     optional("instructions", Shape::Either(&[Shape::AnyText, Shape::Object(FILE)])),
     optional("sandbox", Shape::Object(SANDBOX)).or("{}"),
     optional("limits", Shape::Object(LIMITS)).or("{}"),
-    optional("permissions", Shape::Object(PERMISSIONS)),
+    optional("permissions", Shape::Object(PERMISSIONS)).or("{}"),
 ];
 
 const MODEL: &[Field] = &[

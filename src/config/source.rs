@@ -69,16 +69,24 @@ pub(crate) fn parse(file: &Path, text: &str) -> Result<Value, Report> {
         return Err(Report::single(file, Some(position_of(text, offset)), message));
     }
     json5::from_str(text).map_err(|error| {
-        // The parser gives no position at the end of the file.
-        let end = || position_of(text, text.len());
-        let at = error
-            .position()
-            .map_or_else(end, |it| Position { line: it.line + 1, column: it.column + 1 });
+        // At the end of the file the parser gives no position, or that of the
+        // value around: it helps only with a bracket that is not closed.
+        let is_useful = match error.code() {
+            Some(ErrorCode::EofParsingObject | ErrorCode::EofParsingArray) => true,
+            code => code.and_then(missing_at_end).is_none(),
+        };
+        let at = error.position().filter(|_| is_useful).map_or_else(
+            || position_of(text, text.len()),
+            |it| Position { line: it.line + 1, column: it.column + 1 },
+        );
         Report::single(file, Some(at), syntax_message(&error))
     })
 }
 
 fn syntax_message(error: &json5::Error) -> String {
+    if let Some(missing) = error.code().and_then(missing_at_end) {
+        return format!("is not JSON5: the file ends{missing}");
+    }
     let hint = match error.code() {
         Some(ErrorCode::TrailingCharacters) => "; nothing may follow the last `}`",
         Some(ErrorCode::ExpectedClosingBrace | ErrorCode::ExpectedClosingBracket) => {
@@ -90,6 +98,20 @@ fn syntax_message(error: &json5::Error) -> String {
     match error.code() {
         Some(code) => format!("is not JSON5: {code}{hint}"),
         None => "is not JSON5: a number or name cannot be read".into(),
+    }
+}
+
+/// What a file lacks that ends too early.
+fn missing_at_end(code: ErrorCode) -> Option<&'static str> {
+    match code {
+        ErrorCode::EofParsingObject => Some(", and a `{` is not closed"),
+        ErrorCode::EofParsingArray => Some(", and a `[` is not closed"),
+        ErrorCode::EofParsingString | ErrorCode::EofParsingEscapeSequence => {
+            Some(", and a quote is not closed")
+        }
+        ErrorCode::EofParsingComment => Some(", and a `/*` is not closed"),
+        ErrorCode::EofParsingValue => Some(" where a value should stand"),
+        _ => None,
     }
 }
 
@@ -197,7 +219,11 @@ mod tests {
     #[test]
     fn a_syntax_error_has_line_and_column() {
         check_syntax("{\n  a: 1\n  b: 2}", "f:3:3: is not JSON5: expected comma");
-        check_syntax("{\r\n a: [1", "f:2:5: is not JSON5: EOF parsing array");
+        check_syntax("{\r\n a: [1", "f:2:5: is not JSON5: the file ends, and a `[` is not closed");
+        check_syntax("{\n a: {\n", "f:2:5: is not JSON5: the file ends, and a `{` is not closed");
+        check_syntax("{a: 'b", "f:1:7: is not JSON5: the file ends, and a quote is not closed");
+        check_syntax("{a: /* b", "f:1:9: is not JSON5: the file ends, and a `/*` is not closed");
+        check_syntax("{a:", "f:1:4: is not JSON5: the file ends where a value should stand");
         check_syntax(
             "{} x",
             "f:1:4: is not JSON5: trailing characters; nothing may follow the last `}`",

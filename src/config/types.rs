@@ -143,6 +143,11 @@ pub enum Network {
     None,
 }
 
+/// What [`Network::Open`] means under bubblewrap: a person is told at the check
+/// and at the start of a gateway.
+pub const HOSTS_OWN_NETWORK: &str = "`open` is the host's own network under bubblewrap, its \
+                                     loopback and abstract sockets included";
+
 /// `sandbox.user`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserChoice {

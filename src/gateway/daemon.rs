@@ -5,7 +5,7 @@
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,6 +16,7 @@ use signal_hook::iterator::{Handle as SignalsHandle, Signals};
 
 use super::hub::Event;
 use crate::config::Home;
+use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 use crate::worker::{Cancel, Worker};
 
@@ -130,13 +131,7 @@ fn has_open(pid: u32, path: &Path) -> bool {
 
 fn open(home: &Home) -> Result<File> {
     let path = home.pid_file();
-    OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .read(true)
-        .write(true)
-        .mode(0o600)
-        .open(&path)
+    open_own(&path, OpenOptions::new().create(true).truncate(false).read(true).write(true))
         .during(Kind::Internal, format!("open {}", path.display()))
 }
 

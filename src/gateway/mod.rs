@@ -26,7 +26,7 @@ pub use hub::Fresh;
 pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 
 use crate::audit::{self, Audit};
-use crate::config::{self, Config, ModelRef};
+use crate::config::{self, Config, Findings, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::Registry;
 use crate::provider;
@@ -163,11 +163,10 @@ impl Engine {
         hub: Option<Sender<Event>>,
     ) -> Result<Arc<Self>> {
         config.home.create()?;
-        let registry = Registry::load(&config.plugins, &config.home)?;
+        let registry = Registry::load(&config.plugins, &config.agents, &config.home)?;
         for warning in registry.warnings() {
             log::warn!("{warning}");
         }
-        registry.check_agents(&config.agents)?;
         registry.refresh_packages()?;
         let log = &config.gateway;
         let audit =
@@ -176,11 +175,15 @@ impl Engine {
         for agent in config.agents.values().filter(|it| only.includes(&it.name)) {
             equipment.insert(agent.name.clone(), equip(&config, agent, &registry)?);
         }
+        let providers = provider::Registry::new(&config.providers);
+        if *only == Only::All {
+            warn_at_start(&equipment, &providers);
+        }
         let toolbox = Toolbox::new(equipment, registry, audit.clone(), redactor.clone(), socket);
         Ok(Arc::new(Self {
             toolbox: Arc::new(toolbox),
             store: Store::new(config.home.clone()),
-            providers: provider::Registry::new(&config.providers),
+            providers,
             config,
             audit,
             redactor,
@@ -230,6 +233,15 @@ fn equip(config: &Config, agent: &config::Agent, registry: &Registry) -> Result<
         .map_err(|it| it.within(what()))?;
     let sandbox = runtime::choose(&config.home, agent, spec).map_err(|it| it.within(what()))?;
     Ok(Equipment { agent: agent.clone(), folder: config.home.agent(&agent.name), sandbox })
+}
+
+/// What a one-shot does not say each time: it stops nothing.
+fn warn_at_start(equipment: &BTreeMap<String, Equipment>, providers: &provider::Registry) {
+    equipment.values().for_each(|it| runtime::warn_of_network(&it.agent, &it.sandbox));
+    // A cassette may be changed while the gateway runs.
+    let mut findings = Findings::default();
+    providers.examine(&mut findings);
+    findings.lines().for_each(|it| log::warn!("{it}"));
 }
 
 /// An engine for one call, with a socket of its own beside a gateway's.

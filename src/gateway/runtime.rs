@@ -2,11 +2,11 @@
 //! answers and the image is there or can be made, else bubblewrap, and says
 //! which and why. There is no third choice that runs code on the host.
 
-use crate::config::{Agent, Config, Home, Network, RuntimeChoice, UserChoice};
+use crate::config::{Agent, Config, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice, UserChoice};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::bubblewrap::{self, Bubblewrap, HostLayout};
 use crate::sandbox::docker::{self, Docker, image};
-use crate::sandbox::{AgentSandbox, Sandbox, Spec, instance};
+use crate::sandbox::{AgentSandbox, Runtime, Sandbox, Spec, instance};
 
 /// The sandbox of an agent by the runtime of its configuration.
 pub(super) fn choose(home: &Home, agent: &Agent, spec: Spec) -> Result<AgentSandbox> {
@@ -25,14 +25,15 @@ fn docker(home: &Home, spec: Spec) -> Docker {
 }
 
 fn bubblewrap(spec: Spec) -> Result<Bubblewrap> {
-    if spec.network == Some(Network::Open) {
-        log::warn!(
-            "the bubblewrap sandbox of `{}` has network: open, which is the host's own network, \
-             its loopback and abstract sockets included",
-            spec.agent
-        );
-    }
     Bubblewrap::new(spec, HostLayout::look()?)
+}
+
+/// Warns of an agent that gets more of the host than a person may think.
+pub(super) fn warn_of_network(agent: &Agent, sandbox: &AgentSandbox) {
+    let is_bubblewrap = sandbox.runtime() == Runtime::Bubblewrap.name();
+    if is_bubblewrap && agent.sandbox.network == Some(Network::Open) {
+        log::warn!("the sandbox of `{}`: {HOSTS_OWN_NETWORK}", agent.name);
+    }
 }
 
 /// Docker, else bubblewrap, else an error that says what each lacks.
@@ -55,7 +56,7 @@ fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
     }
     match bubblewrap::available() {
         Ok(()) => {
-            log::info!("the sandbox of `{}` is bubblewrap's: {without_docker}", agent.name);
+            tell_of_bubblewrap(agent, &without_docker);
             Ok(Box::new(bubblewrap(spec)?))
         }
         Err(error) => Err(Error::new(
@@ -65,6 +66,21 @@ fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
                  bubblewrap: {error}"
             ),
         )),
+    }
+}
+
+/// An image is asked for by name, and bubblewrap has none: that is not what
+/// anybody would expect of `auto`, all else is.
+fn tell_of_bubblewrap(agent: &Agent, without_docker: &Error) {
+    let (name, image) = (&agent.name, &agent.sandbox.image);
+    if image == image::DEFAULT {
+        log::info!("the sandbox of `{name}` is bubblewrap's: {without_docker}");
+    } else {
+        log::warn!(
+            "the sandbox of `{name}` is bubblewrap's, which has no image, though \
+             `sandbox.image` is {image}: {without_docker}; set `sandbox.runtime` to say which of \
+             the two you mean"
+        );
     }
 }
 

@@ -50,6 +50,9 @@ struct Desk {
 pub struct AgentSocket {
     path: PathBuf,
     stop: Canceller,
+    /// Shut down, it wakes the listener, which blocks in accept; a connection
+    /// would need the socket's file, which may be gone.
+    ender: UnixListener,
     listener: Option<Worker>,
 }
 
@@ -64,6 +67,8 @@ impl AgentSocket {
         owns_session: Arc<OwnsSession>,
     ) -> Result<Self> {
         let listener = bind(&path)?;
+        let what = "keep a second handle of an agent's socket";
+        let ender = listener.try_clone().during(Kind::Internal, what)?;
         let (stop, stopped) = Cancel::pair();
         let desk = Arc::new(Desk {
             agent: agent.to_owned(),
@@ -74,15 +79,14 @@ impl AgentSocket {
         });
         let name = format!("sock-{agent}");
         let listener = Worker::spawn(name, move || accept_all(&listener, &desk))?;
-        Ok(Self { path, stop, listener: Some(listener) })
+        Ok(Self { path, stop, ender, listener: Some(listener) })
     }
 }
 
 impl Drop for AgentSocket {
     fn drop(&mut self) {
         self.stop.cancel();
-        // Wakes the listener, which blocks in accept.
-        let _ = UnixStream::connect(&self.path);
+        let _ = rustix::net::shutdown(&self.ender, rustix::net::Shutdown::Both);
         self.listener.take();
         let _ = fs::remove_file(&self.path);
     }
@@ -114,6 +118,7 @@ fn accept_all(listener: &UnixListener, desk: &Arc<Desk>) {
     while let Some(slot) = connections.take(&desk.stop, &Cancel::never()) {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
+            Err(_) if desk.stop.is_cancelled() => return,
             Err(error) => {
                 log::warn!("accept on the socket of agent {}: {error}", desk.agent);
                 // Out of descriptors: others must end theirs first.

@@ -166,7 +166,7 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
         folder: folder.clone(),
     };
     let tools = tools(&shared, &fields, findings);
-    check_provides(&fields, &tools, findings);
+    check_provides(&fields, findings);
     Some(Manifest {
         name: name?,
         folder,
@@ -375,7 +375,7 @@ fn env(fields: &Fields<'_>, findings: &mut Findings) -> BTreeMap<String, String>
 }
 
 /// What `provides` promises must be what `tools` gives.
-fn check_provides(fields: &Fields<'_>, tools: &[ToolEntry], findings: &mut Findings) {
+fn check_provides(fields: &Fields<'_>, findings: &mut Findings) {
     let Some(value) = fields.get("provides") else { return };
     let Some(provides) = Fields::of("provides", value, findings) else { return };
     provides.warn_of_unknown(&["tools", "channel", "hooks", "skills"], findings);
@@ -385,12 +385,20 @@ fn check_provides(fields: &Fields<'_>, tools: &[ToolEntry], findings: &mut Findi
         }
     }
     let Some(promised) = provides.texts("tools", findings) else { return };
-    for name in promised.iter().filter(|it| !tools.iter().any(|tool| tool.name == **it)) {
+    let given = named_tools(fields);
+    for name in promised.iter().filter(|it| !given.contains(&it.as_str())) {
         findings.errors.push(format!("provides.tools: `{name}` is not among `tools`"));
     }
-    for tool in tools.iter().filter(|it| !promised.contains(&it.name)) {
-        findings.errors.push(format!("provides.tools: `{}` of `tools` is missing", tool.name));
+    for name in given.iter().filter(|it| !promised.iter().any(|promised| promised == *it)) {
+        findings.errors.push(format!("provides.tools: `{name}` of `tools` is missing"));
     }
+}
+
+/// Names of all entries of `tools`, also of those that are wrong: each fault
+/// is told once, where it is.
+fn named_tools<'a>(fields: &Fields<'a>) -> Vec<&'a str> {
+    let tools = fields.get("tools").and_then(Value::as_array).into_iter().flatten();
+    tools.filter_map(|it| it.get("name")?.as_str()).collect()
 }
 
 fn is_nothing(value: &Value) -> bool {

@@ -22,8 +22,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::config::{self, Home};
-use crate::error::{Error, Kind, Result};
+use crate::config::{self, Findings, Home, KeyPath};
+use crate::error::Result;
 use crate::plugin::manifest::{CORE_TOOLS, Manifest, Program};
 use crate::plugin::settings::{Schema, merge};
 
@@ -33,7 +33,12 @@ pub struct Registry {
     plugins: BTreeMap<String, Plugin>,
     tools: BTreeMap<String, Tool>,
     warnings: Vec<String>,
+    /// Plugins that are wrong; empty in a registry that is used.
+    broken: BTreeSet<String>,
 }
+
+/// The agents of a configuration, by name.
+type Agents = BTreeMap<String, config::Agent>;
 
 /// A tool of a plugin.
 #[derive(Clone, Debug, PartialEq)]
@@ -73,19 +78,44 @@ struct Plugin {
 }
 
 impl Registry {
-    /// Reads and checks every plugin; one error holds all that is wrong.
-    /// Nothing is started and nothing is written.
-    pub fn load(plugins: &[config::Plugin], home: &Home) -> Result<Self> {
-        let mut registry =
-            Self { plugins: BTreeMap::new(), tools: BTreeMap::new(), warnings: Vec::new() };
-        let mut wrong = Vec::new();
+    /// Reads and checks every plugin, and what agents say of plugins: each
+    /// tool is registered, each key of `pluginConfigs` is a plugin and suits
+    /// its `configSchema`. One error holds all that is wrong. Nothing is
+    /// started and nothing is written.
+    pub fn load(plugins: &[config::Plugin], agents: &Agents, home: &Home) -> Result<Self> {
+        let mut findings = Findings::default();
+        let registry = Self::examine(plugins, agents, home, &mut findings);
+        findings.refuse()?;
+        Ok(registry)
+    }
+
+    /// The same for who wants to know all: adds what is wrong or odd, and
+    /// gives what is left without the plugins that are wrong. What hangs on
+    /// one of these is not told again.
+    pub fn examine(
+        plugins: &[config::Plugin],
+        agents: &Agents,
+        home: &Home,
+        findings: &mut Findings,
+    ) -> Self {
+        let registry = Self::read(plugins, home, findings);
+        registry.look_at_agents(agents, findings);
+        registry
+    }
+
+    fn read(plugins: &[config::Plugin], home: &Home, findings: &mut Findings) -> Self {
+        let mut registry = Self {
+            plugins: BTreeMap::new(),
+            tools: BTreeMap::new(),
+            warnings: Vec::new(),
+            broken: BTreeSet::new(),
+        };
         for entry in plugins {
-            if let Err(findings) = registry.add(entry, home) {
-                wrong.extend(findings.iter().map(|it| format!("plugins.{}: {it}", entry.name)));
+            if !registry.add(entry, home, findings) {
+                registry.broken.insert(entry.name.clone());
             }
         }
-        refuse(wrong)?;
-        Ok(registry)
+        registry
     }
 
     /// Oddities that stop nothing, such as unknown keys in a `plugin.json`.
@@ -103,21 +133,23 @@ impl Registry {
         self.tools.get(name)
     }
 
-    /// Checks what agents say of plugins: each tool is registered, each key of
-    /// `pluginConfigs` is a plugin and suits its `configSchema`. One error
-    /// holds all that is wrong.
-    pub fn check_agents(&self, agents: &BTreeMap<String, config::Agent>) -> Result<()> {
-        let mut wrong = Vec::new();
+    fn look_at_agents(&self, agents: &Agents, findings: &mut Findings) {
         for (name, agent) in agents {
-            let at = format!("agents.{name}");
-            for tool in agent.tools.iter().filter(|it| !self.tools.contains_key(*it)) {
-                wrong.push(format!("{at}.tools: {}", self.no_such_tool(tool)));
+            let at = KeyPath::from(["agents", name]);
+            for (index, tool) in agent.tools.iter().enumerate() {
+                if !self.tools.contains_key(tool) && !self.is_of_a_broken_plugin(tool) {
+                    findings.error(&at.key("tools").index(index), self.no_such_tool(tool));
+                }
             }
             for (plugin, over) in &agent.plugin_configs {
-                self.check_plugin_config(&format!("{at}.pluginConfigs"), plugin, over, &mut wrong);
+                let at = at.key("pluginConfigs").key(plugin);
+                self.check_plugin_config(&at, plugin, over, findings);
             }
         }
-        refuse(wrong)
+    }
+
+    fn is_of_a_broken_plugin(&self, tool: &str) -> bool {
+        self.broken.contains(tool.split('.').next().unwrap_or_default())
     }
 
     /// What the system prompt and `GET /api/agents` say of these tools, in
@@ -148,8 +180,17 @@ impl Registry {
         Ok(())
     }
 
-    fn add(&mut self, entry: &config::Plugin, home: &Home) -> Result<(), Vec<String>> {
-        let manifest = manifest::read(&entry.path)?;
+    /// `false` for a plugin that is wrong.
+    fn add(&mut self, entry: &config::Plugin, home: &Home, findings: &mut Findings) -> bool {
+        let at = KeyPath::from(["plugins", &entry.name]);
+        let path = at.key("path");
+        let manifest = match manifest::read(&entry.path) {
+            Ok(manifest) => manifest,
+            Err(wrong) => {
+                wrong.into_iter().for_each(|it| findings.error(&path, it));
+                return false;
+            }
+        };
         let mut wrong = Vec::new();
         if manifest.name != entry.name {
             wrong.push(format!(
@@ -169,10 +210,15 @@ impl Registry {
             schema.check("config", &config, &mut wrong);
         }
         if !wrong.is_empty() {
-            return Err(wrong);
+            wrong.into_iter().for_each(|it| findings.error(&at, it));
+            return false;
+        }
+        for warning in &manifest.warnings {
+            findings.warn(&path, warning.as_str());
+            self.warnings.push(format!("{path}: {warning}"));
         }
         self.keep(entry, manifest, config, home.package(&entry.name));
-        Ok(())
+        true
     }
 
     fn keep(
@@ -182,8 +228,6 @@ impl Registry {
         config: Value,
         package: PathBuf,
     ) {
-        let prefixed = manifest.warnings.iter().map(|it| format!("plugins.{}: {it}", entry.name));
-        self.warnings.extend(prefixed);
         for tool in manifest.tools {
             // Its name begins with the plugin's, so it can replace no other.
             let mut env = tool.env;
@@ -220,14 +264,18 @@ impl Registry {
         format!("`{tool}` is not a registered tool{}", registered(tool, self.tools.keys()))
     }
 
-    fn check_plugin_config(&self, at: &str, name: &str, over: &Value, wrong: &mut Vec<String>) {
+    fn check_plugin_config(&self, at: &KeyPath, name: &str, over: &Value, findings: &mut Findings) {
         let Some(plugin) = self.plugins.get(name) else {
-            let known = registered(name, self.plugins.keys());
-            wrong.push(format!("{at}: `{name}` is not a plugin{known}"));
+            if !self.broken.contains(name) {
+                let known = registered(name, self.plugins.keys());
+                findings.error(at, format!("`{name}` is not a plugin{known}"));
+            }
             return;
         };
         if let Some(schema) = &plugin.schema {
-            schema.check(&format!("{at}.{name}"), &merge(&plugin.config, over), wrong);
+            let mut wrong = Vec::new();
+            schema.check("config", &merge(&plugin.config, over), &mut wrong);
+            wrong.into_iter().for_each(|it| findings.error(at, it));
         }
     }
 }
@@ -260,13 +308,6 @@ fn registered<'a>(word: &str, known: impl Iterator<Item = &'a String>) -> String
     }
     let list: Vec<&str> = known.into_iter().collect();
     format!("{nearest}; registered: {}", list.join(", "))
-}
-
-fn refuse(wrong: Vec<String>) -> Result<()> {
-    if wrong.is_empty() {
-        return Ok(());
-    }
-    Err(Error::new(Kind::Config, wrong.join("\n")))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::after;
 use rustix::fs::OFlags;
 
-use crate::config::home;
+use crate::config::home::{self, open_own};
 use crate::error::{During, Error, Kind, Result};
 use crate::plugin::globs;
 
@@ -200,12 +200,7 @@ fn lock(target: &Path) -> Result<File> {
     name.push(".lock");
     let path = target.with_file_name(name);
     let what = format!("lock {}", path.display());
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(&path)
+    let file = open_own(&path, OpenOptions::new().create(true).truncate(false).write(true))
         .during(Kind::Internal, what.clone())?;
     let until = Instant::now() + LOCK_PATIENCE;
     loop {

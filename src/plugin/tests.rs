@@ -104,7 +104,7 @@ fn agent(tools: &[&str], plugin_configs: Value) -> Agent {
 }
 
 fn load(plugins: &[config::Plugin]) -> Result<Registry> {
-    Registry::load(plugins, &Home::new("/home/beige"))
+    Registry::load(plugins, &BTreeMap::new(), &Home::new("/home/beige"))
 }
 
 fn lines<T>(result: Result<T>) -> Vec<String> {
@@ -116,7 +116,7 @@ fn lines<T>(result: Result<T>) -> Vec<String> {
 fn check_agent(tools: &[&str], plugin_configs: Value, want: &[&str]) {
     let scratch = Scratch::new();
     let agents = BTreeMap::from([("a".to_owned(), agent(tools, plugin_configs))]);
-    let checked = load(&[echo(&scratch)]).and_then(|it| it.check_agents(&agents));
+    let checked = Registry::load(&[echo(&scratch)], &agents, &Home::new("/home/beige"));
     assert_eq!(lines(checked), want);
 }
 
@@ -156,7 +156,7 @@ fn everything_that_is_wrong_is_said_at_once() {
         [
             "plugins.echo: env.BEIGE_CALL: names that begin with BEIGE_ are beige's own",
             "plugins.echo: config.times: must be at most 9",
-            "plugins.gone: read /nowhere/plugin.json: No such file or directory (os error 2)",
+            "plugins.gone.path: read /nowhere/plugin.json: No such file or directory (os error 2)",
             "plugins.ecko: plugin.json calls itself `echo`; the entry must have the same name",
         ]
     );
@@ -170,7 +170,9 @@ fn an_unknown_key_is_a_warning_with_the_nearest_known_one() -> Result<()> {
     let registry = load(&[plugin(&scratch, "p", &manifest)])?;
     assert_eq!(
         registry.warnings(),
-        ["plugins.p: plugin.json: descripton: unknown key, ignored; did you mean `description`?"]
+        [
+            "plugins.p.path: plugin.json: descripton: unknown key, ignored; did you mean `description`?"
+        ]
     );
     Ok(())
 }
@@ -182,9 +184,9 @@ fn an_agents_tools_must_be_registered() {
         &["ecoh.raw", "read"],
         json!({}),
         &[
-            "agents.a.tools: `ecoh.raw` is not a registered tool; did you mean `echo.raw`?; \
+            "agents.a.tools[0]: `ecoh.raw` is not a registered tool; did you mean `echo.raw`?; \
              registered: echo, echo.raw",
-            "agents.a.tools: `read` is a core tool, which every agent has; leave it out",
+            "agents.a.tools[1]: `read` is a core tool, which every agent has; leave it out",
         ],
     );
 }
@@ -196,8 +198,8 @@ fn an_agents_plugin_configs_must_name_plugins_and_suit_them() {
         &[],
         json!({"echo": {"times": 10}, "git": {}}),
         &[
-            "agents.a.pluginConfigs.echo.times: must be at most 9",
-            "agents.a.pluginConfigs: `git` is not a plugin; registered: echo",
+            "agents.a.pluginConfigs.echo: config.times: must be at most 9",
+            "agents.a.pluginConfigs.git: `git` is not a plugin; registered: echo",
         ],
     );
 }
@@ -226,7 +228,7 @@ fn the_context_text_is_that_of_the_recorded_gateway() -> Result<()> {
 fn packages_are_made_for_every_plugin() -> Result<()> {
     let scratch = Scratch::new();
     let home = Home::new(scratch.path().join("home"));
-    let registry = Registry::load(&[echo(&scratch)], &home)?;
+    let registry = Registry::load(&[echo(&scratch)], &BTreeMap::new(), &home)?;
     registry.refresh_packages()?;
     assert!(home.package("echo").join("plugin.json").is_file());
     Ok(())

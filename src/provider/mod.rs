@@ -17,7 +17,7 @@ use serde_json::Value;
 pub use assemble::{Answer, BrokenCall};
 
 use crate::clock;
-use crate::config::{self, ModelRef};
+use crate::config::{self, Findings, KeyPath, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::worker::Cancel;
 use assemble::Assembly;
@@ -194,6 +194,15 @@ impl Registry {
             (name.clone(), Entry { dialect: Replay::new(tape.name()), tape })
         };
         Self { providers: providers.iter().map(entry).collect() }
+    }
+
+    /// Adds everything that keeps a call from being answered, as far as it can
+    /// be seen without one.
+    pub fn examine(&self, findings: &mut Findings) {
+        for (name, entry) in &self.providers {
+            let path = KeyPath::from(["llm", "providers", name, "cassette"]);
+            entry.tape.check(&mut |what| findings.error(&path, what));
+        }
     }
 
     /// One model call: deltas as they come, then the whole answer.

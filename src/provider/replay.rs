@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{CallPiece, Decoder, Delta, Fault, Provider, Request, Wire};
-use crate::message::{Message, StopReason, Usage};
+use crate::message::{Cost, Message, StopReason, Usage};
 
 /// The dialect of one provider.
 #[derive(Debug)]
@@ -33,6 +33,17 @@ pub(super) struct LastTool {
     pub(super) text: String,
 }
 
+/// What a tape answers, one a line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Played {
+    /// Which line of the cassette it is: first, and put in by the tape.
+    Mark {
+        line: LineMark,
+    },
+    Event(Event),
+}
+
 /// One event of a cassette line, by its name there.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -41,12 +52,53 @@ pub(super) enum Event {
     Thinking(String),
     Signature(String),
     ToolCall(PlayedCall),
-    Usage(Usage),
-    Stop(StopReason),
+    Usage(#[serde(with = "PlayedUsage")] Usage),
+    Stop(PlayedStop),
     /// The call fails here, with this text.
     Error(String),
-    /// Which line it is; put in by the tape.
-    Line(LineMark),
+}
+
+/// Why an answer of a cassette may end: how a call fails is an `error` event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum PlayedStop {
+    Stop,
+    Length,
+    ToolUse,
+}
+
+/// [`Usage`] without the leniency towards session files of later versions.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Usage", rename_all = "camelCase", deny_unknown_fields)]
+struct PlayedUsage {
+    #[serde(default)]
+    input: u64,
+    #[serde(default)]
+    output: u64,
+    #[serde(default)]
+    cache_read: u64,
+    #[serde(default)]
+    cache_write: u64,
+    #[serde(default)]
+    total_tokens: u64,
+    #[serde(default, with = "PlayedCost")]
+    cost: Cost,
+}
+
+/// [`Cost`] likewise.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Cost", rename_all = "camelCase", deny_unknown_fields)]
+struct PlayedCost {
+    #[serde(default)]
+    input: f64,
+    #[serde(default)]
+    output: f64,
+    #[serde(default)]
+    cache_read: f64,
+    #[serde(default)]
+    cache_write: f64,
+    #[serde(default)]
+    total: f64,
 }
 
 /// A tool call of a cassette.
@@ -66,6 +118,16 @@ pub(super) struct PlayedCall {
 pub(super) struct LineMark {
     pub(super) cassette: String,
     pub(super) line: u64,
+}
+
+impl From<PlayedStop> for StopReason {
+    fn from(stop: PlayedStop) -> Self {
+        match stop {
+            PlayedStop::Stop => Self::Stop,
+            PlayedStop::Length => Self::Length,
+            PlayedStop::ToolUse => Self::ToolUse,
+        }
+    }
 }
 
 impl Replay {
@@ -134,17 +196,21 @@ impl Events {
     fn read(&mut self, line: &[u8]) -> Result<Delta, Fault> {
         let event = serde_json::from_slice(line)
             .map_err(|it| Fault::Ours(format!("an event of the cassette does not read: {it}")))?;
+        let event = match event {
+            Played::Mark { line: LineMark { cassette, line } } => {
+                let mark = serde_json::json!({ "cassette": cassette, "line": line });
+                return Ok(Delta::Mark(mark));
+            }
+            Played::Event(event) => event,
+        };
         Ok(match event {
             Event::Text(text) => Delta::Text(text),
             Event::Thinking(text) => Delta::Thinking(text),
             Event::Signature(opaque) => Delta::Signature(opaque),
             Event::ToolCall(call) => self.call(call),
             Event::Usage(usage) => Delta::Usage(usage),
-            Event::Stop(reason) => Delta::Stop(reason),
+            Event::Stop(reason) => Delta::Stop(reason.into()),
             Event::Error(text) => return Err(Fault::Unavailable(text)),
-            Event::Line(LineMark { cassette, line }) => {
-                Delta::Mark(serde_json::json!({ "cassette": cassette, "line": line }))
-            }
         })
     }
 

@@ -12,8 +12,7 @@ use serde::Deserialize;
 
 use super::Fault;
 use super::glob::{LONGEST_PATTERN, fits};
-use super::replay::{Event, LineMark, Question};
-use crate::message::StopReason;
+use super::replay::{Event, LineMark, Played, PlayedStop, Question};
 use crate::worker::Cancel;
 
 /// Largest cassette, in bytes.
@@ -89,32 +88,40 @@ impl Tape {
         Ok(())
     }
 
+    /// Hands on everything that keeps a line of it from being played.
+    pub(super) fn check(&self, wrong: &mut dyn FnMut(String)) {
+        let Some(path) = &self.cassette else { return };
+        let mut wrong = |what: String| wrong(in_cassette(path, &what));
+        let read = open(path).and_then(|reader| {
+            each_line(reader, |number, text| {
+                if let Err(what) = parse(text) {
+                    wrong(on_line(number, &what));
+                }
+                None::<()>
+            })
+        });
+        if let Err(what) = read {
+            wrong(what);
+        }
+    }
+
     /// The first unused line that fits, with its number.
     fn choose(&self, question: &Question) -> Result<Option<(u64, Line)>, Fault> {
         let Some(path) = &self.cassette else {
             return Err(Fault::Ours(format!("the provider `{}` has no cassette", self.provider)));
         };
-        let wrong = |what: String| Fault::Ours(format!("the cassette {}: {what}", path.display()));
-        // Looked at before it is opened: opening a FIFO would wait for a writer.
-        let metadata = std::fs::metadata(path).map_err(|it| wrong(it.to_string()))?;
-        if !metadata.is_file() {
-            return Err(wrong("it is not a file".into()));
-        }
-        if metadata.len() > LARGEST_CASSETTE {
-            return Err(wrong(format!("it is larger than {LARGEST_CASSETTE} bytes")));
-        }
-        let file = File::open(path).map_err(|it| wrong(it.to_string()))?;
-        choose_from(BufReader::new(file.take(LARGEST_CASSETTE)), question).map_err(wrong)
+        let chosen = open(path).and_then(|it| choose_from(it, question));
+        chosen.map_err(|what| Fault::Ours(in_cassette(path, &what)))
     }
 
-    fn nothing_left(&self) -> Vec<Event> {
+    fn nothing_left(&self) -> Vec<Played> {
         let text = format!(
             "(The cassette {} of the provider `{}` has no line left that fits this call. \
              A new session starts at its first line again.)",
             self.name(),
             self.provider
         );
-        vec![Event::Text(text), Event::Stop(StopReason::Stop)]
+        [Event::Text(text), Event::Stop(PlayedStop::Stop)].map(Played::Event).into()
     }
 }
 
@@ -131,27 +138,61 @@ fn wait(delay: Duration, cancel: &Cancel) -> Result<(), Fault> {
     }
 }
 
-fn choose_from(
+fn in_cassette(path: &Path, what: &str) -> String {
+    format!("the cassette {}: {what}", path.display())
+}
+
+fn on_line(number: u64, what: &str) -> String {
+    format!("line {number}: {what}")
+}
+
+fn open(path: &Path) -> Result<impl BufRead, String> {
+    // Looked at before it is opened: opening a FIFO would wait for a writer.
+    let metadata = std::fs::metadata(path).map_err(|it| it.to_string())?;
+    if !metadata.is_file() {
+        return Err("it is not a file".into());
+    }
+    if metadata.len() > LARGEST_CASSETTE {
+        return Err(format!("it is larger than {LARGEST_CASSETTE} bytes"));
+    }
+    let file = File::open(path).map_err(|it| it.to_string())?;
+    Ok(BufReader::new(file.take(LARGEST_CASSETTE)))
+}
+
+fn choose_from(reader: impl BufRead, question: &Question) -> Result<Option<(u64, Line)>, String> {
+    let chosen = each_line(reader, |number, text| {
+        if question.used.contains(&number) {
+            return None;
+        }
+        match parse(text) {
+            Ok(line) => line.wanted.fits(question).then_some(Ok((number, line))),
+            Err(what) => Some(Err(on_line(number, &what))),
+        }
+    });
+    chosen.and_then(Option::transpose)
+}
+
+/// Hands on each line that is not empty, with its number, until `take` has
+/// what it wants.
+fn each_line<T>(
     mut reader: impl BufRead,
-    question: &Question,
-) -> Result<Option<(u64, Line)>, String> {
+    mut take: impl FnMut(u64, &[u8]) -> Option<T>,
+) -> Result<Option<T>, String> {
     let mut text = Vec::new();
     for number in 1.. {
-        let wrong = |what: String| format!("line {number}: {what}");
         text.clear();
         let read = (&mut reader).take(LONGEST_LINE + 1).read_until(b'\n', &mut text);
-        if read.map_err(|it| wrong(it.to_string()))? == 0 {
+        if read.map_err(|it| on_line(number, &it.to_string()))? == 0 {
             break;
         }
         if text.len() as u64 > LONGEST_LINE {
-            return Err(wrong(format!("it is longer than {LONGEST_LINE} bytes")));
+            return Err(on_line(number, &format!("it is longer than {LONGEST_LINE} bytes")));
         }
-        if text.trim_ascii().is_empty() || question.used.contains(&number) {
+        if text.trim_ascii().is_empty() {
             continue;
         }
-        let line = parse(&text).map_err(wrong)?;
-        if line.wanted.fits(question) {
-            return Ok(Some((number, line)));
+        if let Some(taken) = take(number, &text) {
+            return Ok(Some(taken));
         }
     }
     Ok(None)
@@ -166,9 +207,6 @@ fn parse(text: &[u8]) -> Result<Line, String> {
     let patterns = [&line.wanted.last_user, &line.wanted.last_tool];
     if patterns.into_iter().flatten().any(|it| it.chars().count() > LONGEST_PATTERN) {
         return Err(format!("a pattern is longer than {LONGEST_PATTERN} characters"));
-    }
-    if line.events.iter().any(|it| matches!(it, Event::Line(_))) {
-        return Err("`line` is not an event that a cassette may hold".into());
     }
     Ok(line)
 }
@@ -186,24 +224,24 @@ impl Wanted {
 
 /// The events of a line, with its number before them, an id for every call,
 /// and an end if it has none of its own.
-fn completed(events: Vec<Event>, mark: LineMark) -> Vec<Event> {
+fn completed(events: Vec<Event>, mark: LineMark) -> Vec<Played> {
     let number = mark.line;
-    let mut whole = vec![Event::Line(mark)];
-    let mut stop = StopReason::Stop;
+    let mut whole = vec![Played::Mark { line: mark }];
+    let mut stop = PlayedStop::Stop;
     let mut ended = false;
     for (place, mut event) in events.into_iter().enumerate() {
         match &mut event {
             Event::ToolCall(call) => {
                 call.id.get_or_insert_with(|| format!("call_{number}_{}", place + 1));
-                stop = StopReason::ToolUse;
+                stop = PlayedStop::ToolUse;
             }
             Event::Stop(_) => ended = true,
             _ => (),
         }
-        whole.push(event);
+        whole.push(Played::Event(event));
     }
     if !ended {
-        whole.push(Event::Stop(stop));
+        whole.push(Played::Event(Event::Stop(stop)));
     }
     whole
 }
@@ -251,7 +289,23 @@ mod tests {
         let other = r#"{"match":{"lastUser":"x"},"events":[]}"#;
         check_wrong(&format!("{other}\n{{\"events\":"), "line 2: EOF");
         check_wrong(&format!("{other}\n\nnope"), "line 3: expected");
-        check_wrong(r#"{"events":[{"sing":"la"}]}"#, "line 1: unknown variant `sing`");
+        check_wrong(
+            r#"{"events":[{"sing":"la"}]}"#,
+            "line 1: unknown variant `sing`, expected one of `text`, `thinking`, `signature`, \
+             `toolCall`, `usage`, `stop`, `error` at",
+        );
+        check_wrong(
+            r#"{"events":[{"line":{"cassette":"c","line":1}}]}"#,
+            "line 1: unknown variant",
+        );
+        for stop in ["done", "error", "aborted", "Stop"] {
+            let line = format!(r#"{{"events":[{{"stop":"{stop}"}}]}}"#);
+            let want =
+                format!("line 1: unknown variant `{stop}`, expected one of `stop`, `length`");
+            check_wrong(&line, &want);
+        }
+        check_wrong(r#"{"events":[{"usage":{"inptu":1}}]}"#, "line 1: unknown field `inptu`");
+        check_wrong(r#"{"events":[{"usage":{"cost":{"in":1}}}]}"#, "line 1: unknown field `in`");
         check_wrong(r#"{"evnts":[]}"#, "line 1: unknown field `evnts`");
         check_wrong(r#"{"match":{"last":"x"},"events":[]}"#, "line 1: unknown field `last`");
         check_wrong(r#"{"events":[],"delayMs":600001}"#, "line 1: `delayMs`");

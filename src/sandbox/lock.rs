@@ -4,12 +4,12 @@
 //! nothing behind.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{after, select};
 
+use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 use crate::worker::Cancel;
 
@@ -80,13 +80,9 @@ impl Lock {
     }
 
     fn open(path: &Path) -> Result<Self> {
-        let file = OpenOptions::new()
-            .create(true)
-            .read(true)
-            .write(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
+        let mut options = OpenOptions::new();
+        options.create(true).read(true).write(true).truncate(false);
+        let file = open_own(path, &mut options)
             .during(Kind::Internal, format!("open the lock {}", path.display()))?;
         Ok(Self { file })
     }

@@ -5,7 +5,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -16,6 +15,7 @@ use serde_json::{Map, Value};
 use super::entry::Header;
 use crate::clock::Time;
 use crate::config::Home;
+use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 
 /// Largest map that is read, in bytes.
@@ -125,12 +125,7 @@ pub(super) fn aside(path: &Path, word: &str, now: Time) -> PathBuf {
 
 fn lock(path: &Path) -> Result<File> {
     let what = format!("lock {}", path.display());
-    let file = OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(path)
+    let file = open_own(path, OpenOptions::new().create(true).truncate(false).write(true))
         .during(Kind::Internal, what.clone())?;
     let deadline = Instant::now() + LOCK_WAIT;
     loop {
@@ -151,7 +146,7 @@ fn lock(path: &Path) -> Result<File> {
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    File::open(path)?.take(LARGEST_MAP + 1).read_to_end(&mut text)?;
+    open_own(path, OpenOptions::new().read(true))?.take(LARGEST_MAP + 1).read_to_end(&mut text)?;
     if text.len() as u64 > LARGEST_MAP {
         return Err(io::Error::other(format!("it is larger than {LARGEST_MAP} bytes")));
     }
@@ -161,7 +156,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
     let temporary = path.with_extension("json.new");
     let mut file =
-        OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&temporary)?;
+        open_own(&temporary, OpenOptions::new().create(true).truncate(true).write(true))?;
     file.write_all(text)?;
     file.sync_all()?;
     fs::rename(&temporary, path)
@@ -186,7 +181,8 @@ fn keys_of_files(sessions: &Path) -> Map<String, Value> {
 
 fn owner_of(agent: &Path, file: &Path) -> Option<(String, Owner)> {
     let mut line = String::new();
-    BufReader::new(File::open(file).ok()?.take(LONGEST_HEADER)).read_line(&mut line).ok()?;
+    let opened = open_own(file, OpenOptions::new().read(true)).ok()?;
+    BufReader::new(opened.take(LONGEST_HEADER)).read_line(&mut line).ok()?;
     let header: Header = serde_json::from_str(&line).ok()?;
     let owner = Owner {
         agent_name: agent.file_name()?.to_str()?.to_owned(),

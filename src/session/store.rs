@@ -15,7 +15,7 @@ use super::map::{Owner, SessionMap, aside};
 use super::scan::{FileEnd, LONGEST_LINE, Scanned, scan};
 use super::{Session, check_key};
 use crate::clock::{self, Time};
-use crate::config::home::create_private;
+use crate::config::home::{create_private, open_own};
 use crate::config::{Home, ModelRef};
 use crate::error::{During, Error, Kind, Result};
 use crate::message::Message;
@@ -248,12 +248,7 @@ fn mend(file: &mut File, path: &Path, end: FileEnd, now: Time) -> io::Result<()>
 }
 
 fn open_file(path: &Path) -> Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .read(true)
-        .append(true)
-        .mode(0o600)
-        .open(path)
+    open_own(path, OpenOptions::new().create(true).read(true).append(true))
         .during(Kind::Internal, format!("open the session file {}", path.display()))
 }
 

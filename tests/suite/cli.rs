@@ -125,7 +125,12 @@ fn a_reader_that_goes_away_ends_it_quietly() {
         let child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("beige runs");
         drop(command);
         let done = Finished::from(child.wait_with_output().expect("it ends"));
-        assert_eq!((done.code, done.stderr.as_str()), (141, ""), "{arguments}");
+        // Without Docker a list says so, to whoever reads it.
+        let told = match arguments.starts_with("sandbox") {
+            true => world.run(arguments.split(' ')).stderr,
+            false => String::new(),
+        };
+        assert_eq!((done.code, done.stderr), (141, told), "{arguments}");
     }
 }
 
@@ -319,7 +324,8 @@ fn help_is_also_a_command_and_fits_a_terminal() {
     for command in COMMANDS {
         let help = world.run([command, "--help"]).expect(0).text();
         assert_eq!(world.run(["help", command]).expect(0).text(), help);
-        assert!(help.contains("--config"), "{help}");
+        // What setup makes is the home's own, whatever file is named.
+        assert!(help.contains("--config") || command == "setup", "{help}");
         all.push(help);
     }
     let wide: Vec<&str> =

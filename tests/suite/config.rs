@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Finished, World, runtimes};
+use crate::support::{Finished, Runtime, World, runtimes};
 
 /// Twelve lines of which none is wrong; `_` stands for what a test adds.
 fn sound(root: &str, provider: &str, agent: &str) -> String {
@@ -317,7 +317,7 @@ fn an_agents_tools_must_be_there() {
     let text = sound("", "", "").replace("tools: []", "tools: ['git']");
     fs::write(world.config_file(), text).expect("written");
     let done = world.run(["gateway", "start"]).expect(78);
-    assert!(done.stderr.contains("agents.a.tools: `git`"), "{}", done.stderr);
+    assert!(done.stderr.contains("agents.a.tools[0]: `git`"), "{}", done.stderr);
     let text =
         sound("", "", "pluginConfigs: { nots: {} },").replace("tools: []", "tools: ['notes']");
     let notes = format!(
@@ -327,6 +327,124 @@ fn an_agents_tools_must_be_there() {
     fs::write(world.config_file(), text.replace("gateway", &notes)).expect("written");
     let done = world.run(["gateway", "start"]).expect(78);
     assert!(done.stderr.contains("nots") && done.stderr.contains("notes"), "{}", done.stderr);
+}
+
+/// One finding that `config check` has beyond the file itself.
+#[track_caller]
+fn found_beyond(world: &World, text: &str, place: (u64, u64), path: &str, want: &str) {
+    let all = findings(world, text, 78);
+    assert_eq!(all.len(), 1, "{all:#?}");
+    let [found] = &all[..] else { return };
+    assert_eq!(
+        (found["severity"].as_str(), found["line"].as_u64(), found["column"].as_u64()),
+        (Some("error"), Some(place.0), Some(place.1)),
+        "{found:#?}"
+    );
+    assert_eq!(found["path"], path);
+    assert!(found["message"].as_str().is_some_and(|it| it.contains(want)), "{found:#?}");
+}
+
+#[test]
+fn a_check_looks_into_plugins_and_at_the_tools_of_agents() {
+    let world = world();
+    let plugins = |entries: &str| sound(&format!("plugins: {{ {entries} }},"), "", "");
+    let manifest = json!({
+        "name": "x", "provides": {"tools": ["x"]}, "tools": [{"name": "x", "run": ["./x"]}],
+    });
+    let folder = world.root.join("x");
+    fs::create_dir(&folder).expect("a folder");
+    fs::write(folder.join("x"), "#!/bin/sh\n").expect("written");
+    fs::write(folder.join("plugin.json"), manifest.to_string()).expect("written");
+    let gone = "plugins.gone.path";
+    found_beyond(&world, &plugins("gone: { path: './gone' }"), (11, 22), gone, "No such file");
+    // What hangs on a broken plugin is not told again.
+    let text = plugins("x: { path: './x' }").replace("tools: []", "tools: ['x', 'x.part']");
+    found_beyond(&world, &text, (11, 19), "plugins.x.path", "`./x` is not executable");
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.join("x"), mode).expect("a mode");
+    let text = plugins("x: { path: './x' }").replace("tools: []", "tools: ['x', 'y']");
+    found_beyond(&world, &text, (6, 20), "agents.a.tools[1]", "`y` is not a registered tool");
+    let text = sound("", "", "").replace("tools: []", "tools: ['exec']");
+    found_beyond(&world, &text, (6, 15), "agents.a.tools[0]", "`exec` is a core tool");
+    // The same stops the start.
+    let done = world.run(["gateway", "start"]).expect(78);
+    assert!(
+        done.stderr.contains("config.json5:6:15: agents.a.tools[0]: `exec`"),
+        "{}",
+        done.stderr
+    );
+    // An unknown key of a manifest is a warning here, too.
+    let mut manifest = manifest;
+    manifest["descripton"] = json!("x");
+    fs::write(folder.join("plugin.json"), manifest.to_string()).expect("written");
+    let all = findings(&world, &plugins("x: { path: './x' }"), 0);
+    assert_eq!((all.len(), &all[0]["severity"]), (1, &json!("warning")), "{all:#?}");
+    world.run(["config", "check", "--strict"]).expect(78);
+}
+
+#[test]
+fn a_check_reads_every_line_of_the_cassettes() {
+    let world = world();
+    let text = sound("", "", "");
+    let path = "llm.providers.p.cassette";
+    world.write_cassette(&[r#"{"events":[]}"#, "", r#"{"events":[{"stop":"done"}]}"#]);
+    found_beyond(&world, &text, (2, 43), path, "line 3: unknown variant `done`");
+    // The gateway starts, since the file may be changed while it runs.
+    world.start_gateway();
+    let log = world.gateway_log();
+    assert!(log.contains("WARN") && log.contains("line 3: unknown variant `done`"), "{log}");
+    world.run(["gateway", "stop"]).expect(0);
+    world.write_cassette(&["garbage", r#"{"events":[]}"#, "\u{1b}[2J"]);
+    let all = findings(&world, &text, 78);
+    assert_eq!(all.len(), 2, "{all:#?}");
+    assert!(!world.run(["config", "check"]).text().contains('\u{1b}'));
+    fs::remove_file(world.root.join("cassette.jsonl")).expect("removed");
+    found_beyond(&world, &text, (2, 43), path, "No such file");
+    world.write_cassette(&[r#"{"events":[]}"#]);
+    checked(&world, text).expect(0);
+}
+
+#[test]
+fn a_restart_with_a_tool_that_is_not_there_ends_no_gateway() {
+    let world = world();
+    world.start_gateway();
+    let pid = world.gateway_pid();
+    fs::write(world.config_file(), sound("", "", "").replace("tools: []", "tools: ['nope']"))
+        .expect("written");
+    let done = world.run(["gateway", "restart"]).expect(78);
+    assert!(done.stderr.contains("agents.a.tools[0]: `nope`"), "{}", done.stderr);
+    assert_eq!(world.gateway_pid(), pid);
+}
+
+#[test]
+fn every_line_of_a_failure_says_who_speaks() {
+    let world = world();
+    let text = sound("plugins: { x: { path: './x' }, y: { path: './y' } },", "", "")
+        .replace("tools: []", "tools: ['exec', 'x']");
+    fs::write(world.config_file(), text).expect("written");
+    for command in [&["gateway", "start"][..], &["exec", "a", "--", "true"], &["prompt", "a", "x"]]
+    {
+        let done = world.run(command);
+        let start = format!("beige {}: ", command[0]);
+        assert_eq!(done.stderr.lines().count(), 3, "{}", done.stderr);
+        assert!(done.stderr.lines().all(|it| it.starts_with(&start)), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn the_hosts_own_network_is_told_at_the_check_and_at_the_start_only() {
+    let Some(world) = World::on(Runtime::Bubblewrap) else { return };
+    let agent = world.agent("a", "", "").replace("network: 'none'", "network: 'open'");
+    world.write_config(&agent, "");
+    let done = world.run(["config", "check"]).expect(0);
+    let told = done.text();
+    assert!(told.contains("warning: agents.a.sandbox.network: `open` is the host's own"), "{told}");
+    assert_eq!(world.sh("echo on").expect(0).stderr, "");
+    assert_eq!(world.run(["prompt", "a", "hi"]).expect(0).stderr, "");
+    let started = world.run(["gateway", "start"]).expect(0).stderr;
+    assert!(started.contains("a.sandbox.network: `open` is the host's own"), "{started}");
+    let log = world.gateway_log();
+    assert!(log.contains("the host's own network"), "{log}");
 }
 
 #[test]
@@ -356,7 +474,7 @@ fn a_variable_that_is_not_set_is_named_and_secrets_are_dots() {
     }
     assert_eq!(shown.json()["plugins"]["notes"]["config"]["size"], 3);
     for (value, want) in [
-        ("${file:./none}", "./none"),
+        ("${file:./none}", "/none"),
         ("${file:.}", "folder"),
         ("${}", "${"),
         ("${UNCLOSED", "${"),

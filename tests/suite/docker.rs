@@ -323,6 +323,30 @@ fn auto_takes_bubblewrap_where_there_is_no_docker() {
 }
 
 #[test]
+fn an_image_that_is_asked_for_and_not_here_is_told() {
+    with_docker(|world| {
+        if World::on(Runtime::Bubblewrap).is_none() {
+            return;
+        }
+        let image = "image: 'beige-suite-none:1'";
+        world.write_config(&world.agent("a", image, "").replace("'docker'", "'auto'"), "");
+        let done = world.sh("echo on").expect(0);
+        assert_eq!(done.text(), "on\n");
+        for part in [
+            "bubblewrap's, which has no image",
+            "beige-suite-none:1 is not here",
+            "`sandbox.runtime`",
+        ] {
+            assert!(done.stderr.contains(part), "{part} in {}", done.stderr);
+        }
+        world.start_gateway();
+        assert_eq!(world.sh("true").expect(0).stderr, "");
+        let log = world.gateway_log();
+        assert!(log.contains("WARN") && log.contains("beige-suite-none:1 is not here"), "{log}");
+    });
+}
+
+#[test]
 fn without_any_runtime_nothing_runs_and_both_are_named() {
     with_docker(|world| {
         choose_by_itself(world);

@@ -18,6 +18,7 @@ mod docker;
 mod exec;
 mod full_disk;
 mod gateway;
+mod hostile;
 mod http;
 mod layers;
 mod oneshots;

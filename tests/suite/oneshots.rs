@@ -6,14 +6,16 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Command};
+use std::process::{Child, ChildStdout};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use serde_json::Value;
 use tool_client::frame;
 
-use crate::support::{Finished, World, on_each_runtime, read_until, request, signal, wait_until};
+use crate::support::{
+    Finished, World, children_of, on_each_runtime, read_until, request, signal, wait_until,
+};
 
 #[test]
 fn fifty_work_while_a_gateway_starts_and_stops() {
@@ -228,10 +230,8 @@ fn prompt_in_a_turn(world: &World) -> (Child, fs::File) {
 
 /// Whether a process, or a child of it, has the home's lock file open.
 fn waits_for_home(world: &World, pid: u32) -> bool {
-    let children = Command::new("pgrep").args(["-P", &pid.to_string()]).output().expect("pgrep");
-    let children = String::from_utf8_lossy(&children.stdout).into_owned();
-    let mut pids: Vec<String> = children.lines().map(str::to_owned).collect();
-    pids.push(pid.to_string());
+    let mut pids = children_of(pid);
+    pids.push(pid);
     let lock = world.home().join("gateway.pid");
     pids.iter()
         .filter_map(|it| fs::read_dir(format!("/proc/{it}/fd")).ok())

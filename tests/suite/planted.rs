@@ -11,7 +11,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{World, on_each_runtime};
+use crate::support::{World, agent_ids, on_each_runtime};
 
 /// What stands in the host's file; must never be seen.
 const SECRET: &str = "a secret of the host";
@@ -43,7 +43,8 @@ impl<'a> Field<'a> {
         Command::new("chmod").args(["-R", "a+rwX"]).arg(&host).status().unwrap();
         let workspace = world.workspace("a");
         fs::create_dir_all(&workspace).unwrap();
-        let _ = chown(&workspace, Some(10_000), Some(10_000));
+        let (user, group) = agent_ids();
+        let _ = chown(&workspace, Some(user), Some(group));
         Self { world, host }
     }
 
@@ -59,7 +60,9 @@ impl<'a> Field<'a> {
             Plant::Fifo => assert!(Command::new("mkfifo").arg(&path).status().unwrap().success()),
         }
         let workspace = self.world.workspace("a");
-        let own = Command::new("chown").args(["-Rh", "10000:10000"]).arg(workspace).status();
+        let (user, group) = agent_ids();
+        let mut own = Command::new("chown");
+        let own = own.arg("-Rh").arg(format!("{user}:{group}")).arg(workspace).status();
         assert!(own.unwrap().success());
     }
 

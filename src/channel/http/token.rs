@@ -11,6 +11,7 @@ use ring::digest::{SHA256, digest};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use crate::config::Home;
+use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 use crate::secret::Secret;
 
@@ -25,7 +26,7 @@ const LONGEST: u64 = 4096;
 /// random bytes. A file that others may read is tightened to 0600.
 pub(super) fn load_or_create(home: &Home) -> Result<Secret> {
     let path = home.api_token();
-    match File::open(&path) {
+    match open_own(&path, File::options().read(true)) {
         Ok(file) => read(&file, &path),
         Err(error) if error.kind() == ErrorKind::NotFound => create(&path),
         Err(error) => Err(error).during(Kind::Config, format!("read {}", path.display())),

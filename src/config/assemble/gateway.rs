@@ -50,8 +50,9 @@ impl Assembly<'_> {
 
     /// A log that an agent can replace by a link would let it write anywhere.
     pub(super) fn compare_log(&mut self, path: &KeyPath, config: &Config) {
-        let Ok(log) = paths::resolve(&config.gateway.log_file) else {
-            self.refuse(path, "the path cannot be resolved");
+        let file = &config.gateway.log_file;
+        let Ok(log) = paths::resolve(file) else {
+            self.refuse(path, format!("the links of {} cannot be followed", file.display()));
             return;
         };
         for agent in config.agents.values() {

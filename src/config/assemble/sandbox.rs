@@ -36,13 +36,12 @@ impl Assembly<'_> {
 
     fn runtime(&mut self, node: &Node<'_>, user: UserChoice) -> RuntimeChoice {
         match (node.get("runtime").text(), user) {
-            (Some("bubblewrap"), UserChoice::Root) => {
-                let message =
-                    "`root` is for Docker only; with bubblewrap use `host` or \"uid:gid\"";
-                self.refuse(&node.get("user").path, message);
+            (Some("bubblewrap"), _) => {
+                if let Some(message) = not_with_bubblewrap(user, self.surroundings.uid) {
+                    self.refuse(&node.get("user").path, message);
+                }
                 RuntimeChoice::Bubblewrap
             }
-            (Some("bubblewrap"), _) => RuntimeChoice::Bubblewrap,
             (Some("docker"), _) | (_, UserChoice::Root) => RuntimeChoice::Docker,
             _ => RuntimeChoice::Auto,
         }
@@ -127,6 +126,23 @@ impl Assembly<'_> {
                 None
             }
         }
+    }
+}
+
+/// Why bubblewrap gives an agent no such user, under a gateway that is `own`.
+fn not_with_bubblewrap(user: UserChoice, own: u32) -> Option<String> {
+    match user {
+        UserChoice::Root => {
+            Some("`root` is for Docker only; with bubblewrap use `host` or \"uid:gid\"".into())
+        }
+        UserChoice::Ids { gid: 0, .. } => {
+            Some("bubblewrap never runs as group 0; take another, or Docker".into())
+        }
+        UserChoice::Ids { uid, .. } if own != 0 && own != uid => Some(format!(
+            "bubblewrap gives an agent no other user than the gateway's own, which is {own}; \
+             leave `user` out, run the gateway as root, or take Docker"
+        )),
+        UserChoice::Host | UserChoice::Ids { .. } => None,
     }
 }
 

@@ -26,7 +26,7 @@ fn variable(name: &str) -> Option<OsString> {
 }
 
 fn surroundings() -> Surroundings<'static> {
-    Surroundings { environment: &variable, memory_bytes: Some(8 << 30), cpus: Some(4) }
+    Surroundings { environment: &variable, memory_bytes: Some(8 << 30), cpus: Some(4), uid: 0 }
 }
 
 fn sample() -> Value {
@@ -72,7 +72,7 @@ impl Case {
 
     #[track_caller]
     fn config(&self, value: &Value) -> Config {
-        let Examined { report, sound } = self.examine(value.to_string().as_bytes());
+        let Examined { report, sound, .. } = self.examine(value.to_string().as_bytes());
         let (config, _) = sound.unwrap_or_else(|| panic!("{report}"));
         config
     }
@@ -80,7 +80,7 @@ impl Case {
 
 #[track_caller]
 fn check_refused(pointer: &str, value: Value, expected: &str) {
-    let Examined { report, sound } =
+    let Examined { report, sound, .. } =
         Case::new().examine(with(pointer, value).to_string().as_bytes());
     assert!(sound.is_none(), "{pointer} was accepted: {report}");
     assert!(report.to_string().contains(expected), "{report}");
@@ -89,7 +89,7 @@ fn check_refused(pointer: &str, value: Value, expected: &str) {
 
 #[track_caller]
 fn check_warned(pointer: &str, value: Value, expected: &str) {
-    let Examined { report, sound } =
+    let Examined { report, sound, .. } =
         Case::new().examine(with(pointer, value).to_string().as_bytes());
     assert!(sound.is_some(), "{report}");
     assert!(report.to_string().contains(expected), "{report}");
@@ -199,7 +199,9 @@ fn one_unknown_key_is_a_warning_and_no_agents_are_an_error() {
     assert!(
         nothing.contains("1:1: llm: this field is missing") && nothing.contains("agents: this")
     );
-    assert!(Case::new().findings(b"3").contains("expected an object, found a number"));
+    assert!(
+        Case::new().findings(b"3").contains("expected an object { llm, agents }, found a number")
+    );
 }
 
 #[test]
@@ -496,7 +498,7 @@ fn secrets_are_known_and_shown_to_nobody() {
         }}),
     );
     config["agents"]["a"]["pluginConfigs"] = json!({"p": {"token": "token-of-agent"}});
-    let Examined { report, sound } = case.examine(config.to_string().as_bytes());
+    let Examined { report, sound, .. } = case.examine(config.to_string().as_bytes());
     let Some((sound, effective)) = sound else { panic!("{report}") };
     let mut secrets: Vec<&str> = sound.secrets.iter().map(Secret::expose).collect();
     secrets.sort_unstable();
@@ -532,6 +534,71 @@ fn what_is_shown_names_the_folders_and_sizes_that_count() {
 }
 
 #[test]
+fn what_is_shown_has_whole_paths_and_the_defaults_of_permissions() {
+    let case = Case::new();
+    let folder = case.folder.path();
+    case.folder.folder("data");
+    let mut config = with("/plugins", json!({"p": {"path": "./p"}, "q": {"path": "../q"}}));
+    config["llm"]["providers"]["demo"]["cassette"] = json!("./data/./demo.jsonl");
+    config["gateway"] = json!({"logFile": "./log"});
+    config["agents"]["a"]["sandbox"] =
+        json!({"runtime": "docker", "extraMounts": {"./data": "/data:ro"}});
+    config["agents"]["b"] = config["agents"]["a"].clone();
+    config["agents"]["b"]["sandbox"] = json!({"runtime": "bubblewrap"});
+    let Some((_, shown)) = case.examine(config.to_string().as_bytes()).sound else {
+        panic!("it is sound");
+    };
+    let demo = &shown["llm"]["providers"]["demo"];
+    assert_eq!(demo["cassette"], json!(folder.join("data/demo.jsonl")));
+    assert_eq!(shown["plugins"]["p"]["path"], json!(folder.join("p")));
+    assert_eq!(shown["plugins"]["q"]["path"], json!(folder.join("../q")));
+    assert_eq!(shown["gateway"]["logFile"], json!(folder.join("log")));
+    let agent = &shown["agents"]["a"];
+    assert_eq!(agent["permissions"], json!({"mode": "auto", "rules": []}));
+    let mounts = json!({folder.join("data").to_str().unwrap_or_default(): "/data:ro"});
+    assert_eq!(agent["sandbox"]["extraMounts"], mounts);
+    assert_eq!(agent["sandbox"]["network"], json!("open"));
+    assert_eq!(shown["agents"]["b"]["sandbox"]["network"], json!("none"));
+}
+
+#[test]
+fn what_is_shown_can_be_loaded_again() {
+    let case = Case::new();
+    let Some((_, shown)) = case.examine(sample().to_string().as_bytes()).sound else {
+        panic!("it is sound");
+    };
+    assert_eq!(case.findings(shown.to_string().as_bytes()), "");
+}
+
+#[test]
+fn bubblewrap_gives_an_agent_no_other_user_than_the_gateways() {
+    let check = |uid: u32, runtime: &str, expected: &str| {
+        let case = Case::new();
+        let sandbox = json!({"runtime": runtime, "user": "5000:5000"});
+        let config = with("/agents/a/sandbox", sandbox).to_string();
+        let file = case.folder.write("config.json5", config.as_bytes());
+        let at = Surroundings { uid, ..surroundings() };
+        let report = examine(&file, &case.home, &at).report.to_string();
+        assert!(report.contains(expected) && report.is_empty() == expected.is_empty(), "{report}");
+    };
+    check(1001, "bubblewrap", "agents.a.sandbox.user: bubblewrap gives an agent no other user");
+    check(5000, "bubblewrap", "");
+    check(0, "bubblewrap", "");
+    check(1001, "docker", "");
+    check(1001, "auto", "");
+}
+
+#[test]
+fn a_field_that_should_be_an_object_says_of_what() {
+    check_refused(
+        "/agents/a/model",
+        json!("demo/m"),
+        "agents.a.model: expected an object { provider, model }, found a string",
+    );
+    check_refused("/agents/a/sandbox", json!("x"), "sandbox: expected an object, found a string");
+}
+
+#[test]
 fn the_file_that_counts_is_the_one_named_last_of_all_defaults() {
     let home = Home::new("/h");
     let choose = |flag: Option<&str>, variable: Option<&str>| {
@@ -556,7 +623,7 @@ fn the_hosts_memory_is_read() {
 #[track_caller]
 fn check_any(case: &Case, bytes: &[u8]) {
     let file = case.folder.path().join("config.json5");
-    let Examined { report, sound } = examine_bytes(&file, &case.home, &surroundings(), bytes);
+    let Examined { report, sound, .. } = examine_bytes(&file, &case.home, &surroundings(), bytes);
     assert!(sound.is_some() || report.has_errors());
     assert!(!report.to_string().contains('\0'));
 }

@@ -238,6 +238,14 @@ fn provides_and_tools_must_agree() {
 }
 
 #[test]
+fn a_tool_that_is_wrong_is_still_one_of_the_tools() {
+    check(
+        json!({"provides": {"tools": ["p"]}, "tools": [{"name": "p", "run": ["./plain"]}]}),
+        &["tools[0].run: `./plain` is not executable; `chmod +x` makes it so"],
+    );
+}
+
+#[test]
 fn private_globs_name_files_of_the_plugin() {
     check(json!({"private": ["state/**", "*.secret", ".hidden"]}), &[]);
     check(

@@ -9,7 +9,6 @@ mod tar;
 use std::fmt;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command};
 use std::time::{Duration, Instant};
@@ -18,7 +17,7 @@ use crossbeam_channel::after;
 
 use super::argv::docker;
 use super::client::{call, failure, image_id};
-use crate::config::home::create_private;
+use crate::config::home::{create_private, open_own};
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::oneshot;
 
@@ -221,7 +220,7 @@ fn lock(folder: &Path) -> Result<File> {
     let path: PathBuf = folder.join("_image.lock");
     let doing = format!("lock {}", path.display());
     let mut options = OpenOptions::new();
-    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = open_own(&path, options.write(true).create(true).truncate(false));
     let file = file.during(Kind::Internal, doing.clone())?;
     let deadline = Instant::now() + BUILD_WITHIN;
     loop {

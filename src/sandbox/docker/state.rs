@@ -2,16 +2,15 @@
 //! container, so that a one-shot need not ask the daemon first. It may be
 //! wrong: a call that could not begin is tried again after a look.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use super::super::prepare::beside;
 use super::container::Container;
-use crate::config::home::create_private;
+use crate::config::home::{create_private, open_own};
 use crate::error::{During, Kind, Result};
 
 /// The file, by its path.
@@ -73,7 +72,8 @@ impl State {
 
     fn read(&self) -> Option<Known> {
         let mut text = String::new();
-        File::open(&self.file).ok()?.take(LIMIT).read_to_string(&mut text).ok()?;
+        let file = open_own(&self.file, OpenOptions::new().read(true)).ok()?;
+        file.take(LIMIT).read_to_string(&mut text).ok()?;
         serde_json::from_str(&text).ok()
     }
 
@@ -81,7 +81,7 @@ impl State {
         // Several calls may find the same container up at once.
         let fresh = beside(&self.file);
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        let mut file = open_own(&fresh, options.write(true).create(true).truncate(true))?;
         file.write_all(bytes)?;
         fs::rename(&fresh, &self.file)
     }

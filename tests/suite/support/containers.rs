@@ -17,13 +17,23 @@ pub(crate) fn docker(arguments: &[&str]) -> String {
 
 /// Ids of the host's processes whose arguments hold that text.
 pub(crate) fn processes_with(text: &str) -> Vec<u32> {
+    let line = |id: &u32| fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+    let holds = |line: Vec<u8>| line.windows(text.len()).any(|it| it == text.as_bytes());
+    processes().filter(|it| holds(line(it))).collect()
+}
+
+/// Ids of a process's children.
+pub(crate) fn children_of(parent: u32) -> Vec<u32> {
+    let line = format!("PPid:\t{parent}\n");
+    // What has ended meanwhile has no status, and is no child.
+    let status = |id: &u32| fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    processes().filter(|it| status(it).contains(&line)).collect()
+}
+
+/// Ids of the host's processes.
+fn processes() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").expect("a process list").flatten();
-    let ids = entries.filter_map(|it| it.file_name().to_str()?.parse::<u32>().ok());
-    ids.filter(|id| {
-        let line = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
-        line.windows(text.len()).any(|it| it == text.as_bytes())
-    })
-    .collect()
+    entries.filter_map(|it| it.file_name().to_str()?.parse().ok())
 }
 
 impl World {

@@ -5,10 +5,12 @@ mod containers;
 mod http;
 mod world;
 
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-pub(crate) use containers::{docker, processes_with, state_of};
+pub(crate) use containers::{children_of, docker, processes_with, state_of};
 pub(crate) use http::{Reply, request};
 pub(crate) use world::{Finished, World, is_alive, peak_memory, read_until, signal, wait_until};
 
@@ -46,6 +48,13 @@ pub(crate) fn runtimes() -> &'static [Runtime] {
         assert!(!found.is_empty(), "neither Docker nor bubblewrap is here: `make demo` says how");
         found
     })
+}
+
+/// User and group of an agent: those of who runs the gateway, or 10000 where
+/// that is root.
+pub(crate) fn agent_ids() -> (u32, u32) {
+    let own = fs::metadata("/proc/self").expect("a process list");
+    if own.uid() == 0 { (10_000, 10_000) } else { (own.uid(), own.gid()) }
 }
 
 /// A world on the cheapest runtime, for what does not depend on it.

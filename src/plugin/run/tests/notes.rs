@@ -12,7 +12,7 @@ fn notes(scratch: &Scratch) -> (Tool, Context) {
         env: BTreeMap::new(),
         config: json!({}),
     };
-    let registry = Registry::load(&[entry], &Home::new(scratch.path()));
+    let registry = Registry::load(&[entry], &BTreeMap::new(), &Home::new(scratch.path()));
     let warnings = registry.as_ref().map(|it| it.warnings().to_vec());
     assert_eq!(warnings.ok(), Some(Vec::new()));
     let tool = registry.ok().and_then(|it| it.tool("notes").cloned());
