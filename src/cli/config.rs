@@ -108,21 +108,40 @@ fn examine(invocation: &Invocation) -> Result<Examined> {
 
 /// Everything that is wrong with the configuration that counts: with the file,
 /// and if it is sound, with what it names.
-pub(super) fn examine_all(invocation: &Invocation) -> Result<Report> {
+fn examine_all(invocation: &Invocation) -> Result<Report> {
     let mut examined = examine(invocation)?;
     if let Some((config, _)) = &examined.sound {
-        let findings = beyond(config);
+        let mut findings = beyond(config);
+        provider::Registry::new(&config.providers).examine(&mut findings);
         examined.add(findings);
     }
     Ok(examined.report)
 }
 
-/// What is wrong with what a sound file names: plugins, the tools of agents,
-/// cassettes; and what a gateway would warn of when it starts.
+/// An error of all that no gateway starts with: what is wrong with the file,
+/// and if it is sound, with plugins and the tools of agents. Cassettes may be
+/// mended while it runs. Warnings are told.
+pub(super) fn check_start(invocation: &Invocation) -> Result<()> {
+    let mut examined = examine(invocation)?;
+    if let Some((config, _)) = &examined.sound {
+        let findings = beyond(config);
+        examined.add(findings);
+    }
+    let report = examined.report;
+    if report.has_errors() {
+        return Err(report.into());
+    }
+    if !report.is_empty() {
+        tell(&report.to_string());
+    }
+    Ok(())
+}
+
+/// What is wrong with the plugins that a sound file names and with the tools
+/// of agents, and what a one-shot does not warn of each time.
 fn beyond(config: &Config) -> Findings {
     let mut findings = Findings::default();
     plugin::Registry::examine(&config.plugins, &config.agents, &config.home, &mut findings);
-    provider::Registry::new(&config.providers).examine(&mut findings);
     for (name, agent) in &config.agents {
         let sandbox = &agent.sandbox;
         if sandbox.runtime == RuntimeChoice::Bubblewrap && sandbox.network == Some(Network::Open) {

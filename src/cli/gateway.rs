@@ -231,7 +231,7 @@ fn start(invocation: &Invocation) -> Result<u8> {
     let home = invocation.home()?;
     first_start(invocation, &home)?;
     // A configuration that is wrong is told here, with all of its findings.
-    invocation.load_config()?;
+    super::config::check_start(invocation)?;
     launch(invocation)
 }
 
@@ -240,7 +240,7 @@ fn start(invocation: &Invocation) -> Result<u8> {
 fn restart(invocation: &Invocation) -> Result<u8> {
     let home = invocation.home()?;
     first_start(invocation, &home)?;
-    if let Err(error) = invocation.load_config() {
+    if let Err(error) = super::config::check_start(invocation) {
         let runs = running(&home)?.is_some();
         return Err(if runs { error.within("the running gateway was left alone") } else { error });
     }

@@ -368,7 +368,11 @@ fn a_check_looks_into_plugins_and_at_the_tools_of_agents() {
     found_beyond(&world, &text, (6, 15), "agents.a.tools[0]", "`exec` is a core tool");
     // The same stops the start.
     let done = world.run(["gateway", "start"]).expect(78);
-    assert!(done.stderr.contains("agents.a.tools[0]: `exec`"), "{}", done.stderr);
+    assert!(
+        done.stderr.contains("config.json5:6:15: agents.a.tools[0]: `exec`"),
+        "{}",
+        done.stderr
+    );
     // An unknown key of a manifest is a warning here, too.
     let mut manifest = manifest;
     manifest["descripton"] = json!("x");
@@ -401,6 +405,18 @@ fn a_check_reads_every_line_of_the_cassettes() {
 }
 
 #[test]
+fn a_restart_with_a_tool_that_is_not_there_ends_no_gateway() {
+    let world = world();
+    world.start_gateway();
+    let pid = world.gateway_pid();
+    fs::write(world.config_file(), sound("", "", "").replace("tools: []", "tools: ['nope']"))
+        .expect("written");
+    let done = world.run(["gateway", "restart"]).expect(78);
+    assert!(done.stderr.contains("agents.a.tools[0]: `nope`"), "{}", done.stderr);
+    assert_eq!(world.gateway_pid(), pid);
+}
+
+#[test]
 fn every_line_of_a_failure_says_who_speaks() {
     let world = world();
     let text = sound("plugins: { x: { path: './x' }, y: { path: './y' } },", "", "")
@@ -425,7 +441,8 @@ fn the_hosts_own_network_is_told_at_the_check_and_at_the_start_only() {
     assert!(told.contains("warning: agents.a.sandbox.network: `open` is the host's own"), "{told}");
     assert_eq!(world.sh("echo on").expect(0).stderr, "");
     assert_eq!(world.run(["prompt", "a", "hi"]).expect(0).stderr, "");
-    world.start_gateway();
+    let started = world.run(["gateway", "start"]).expect(0).stderr;
+    assert!(started.contains("a.sandbox.network: `open` is the host's own"), "{started}");
     let log = world.gateway_log();
     assert!(log.contains("the host's own network"), "{log}");
 }
