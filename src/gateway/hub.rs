@@ -9,8 +9,8 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, Sender, TrySendError, after, select};
 
 use super::running::Entered;
-use super::turns::run_turn;
-use super::{ConfigInUse, Engine, PromptRequest};
+use super::turns::{PromptRequest, run_turn};
+use super::{ConfigInUse, Engine};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;

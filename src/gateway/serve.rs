@@ -15,9 +15,10 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use signal_hook::consts::SIGTERM;
 
 use super::daemon::{HomeLock, Role, SignalThread, notify_systemd};
+use super::handle::Handle;
 use super::hub::{Ended, Event, Fresh, Hub};
 use super::socket::AgentSocket;
-use super::{Engine, Handle, Only, wake};
+use super::{Engine, Only, wake};
 use crate::config::Config;
 use crate::error::{During, Kind, Result};
 use crate::worker::{self, Cancel};

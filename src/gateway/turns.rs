@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::{Engine, PromptRequest, session_ref};
+use super::{Engine, session_ref};
 use crate::clock;
 use crate::config::{Agent, ModelRef};
 use crate::error::{Error, Kind, Result};
@@ -11,6 +11,21 @@ use crate::sandbox::AgentSandbox;
 use crate::tool::Caller;
 use crate::turn::{Equipped, LARGEST_AGENTS_MD, Prompt, Turn, TurnEvent, Veil, core_tools};
 use crate::worker::Cancel;
+
+/// One prompt to an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PromptRequest {
+    /// The agent that answers.
+    pub agent: String,
+    /// What a person, or a program, says.
+    pub message: String,
+    /// The session; `None` is the channel's default for that agent.
+    pub session_key: Option<String>,
+    /// A model of the agent's list.
+    pub model: Option<ModelRef>,
+    /// Where it comes from.
+    pub channel: String,
+}
 
 /// One turn from its prompt to its last event, on this thread.
 pub(super) fn run_turn(

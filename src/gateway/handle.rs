@@ -1,0 +1,165 @@
+//! [`Handle`]: the complete list of what a front end may ask of the engine.
+
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+
+use super::hub::{self, Event};
+use super::running::Entered;
+use super::turns::{PromptRequest, run_turn};
+use super::view::{AgentView, Health};
+use super::{Engine, require, session_ref};
+use crate::audit;
+use crate::error::{Error, Kind, Result};
+use crate::sandbox::Exit;
+use crate::tool::{Answer, Call, Caller, CommandCall, CoreCall, Streams};
+use crate::turn::TurnEvent;
+use crate::worker::Cancel;
+
+/// What a front end may ask of the engine.
+#[derive(Clone)]
+pub struct Handle {
+    pub(super) engine: Arc<Engine>,
+}
+
+/// A place among what runs; a stop waits until it is given back.
+#[derive(Debug)]
+pub struct Place(#[allow(dead_code, reason = "given back when dropped")] Entered);
+
+impl Handle {
+    /// How the gateway is.
+    pub fn health(&self) -> Health {
+        let engine = &self.engine;
+        let equipment = engine.toolbox.equipment();
+        let sessions = engine.store.count();
+        let audit = engine.audit.flush();
+        let troubles = [audit.as_ref().err(), sessions.as_ref().err()];
+        let troubles = troubles.into_iter().flatten().map(ToString::to_string);
+        Health {
+            status: if self.is_draining() { "draining" } else { "ok" },
+            version: env!("CARGO_PKG_VERSION"),
+            address: engine.address.get().map(ToString::to_string),
+            uptime_seconds: engine.started.elapsed().as_secs(),
+            agents: equipment.len(),
+            sandboxes: equipment.values().filter(|it| it.sandbox.seems_up()).count(),
+            sessions: *sessions.as_ref().unwrap_or(&0),
+            running: engine.running.count(),
+            degraded: troubles.chain(engine.troubles.told(equipment)).collect(),
+        }
+    }
+
+    /// All agents.
+    pub fn agents(&self) -> Vec<AgentView> {
+        let registry = self.engine.toolbox.registry();
+        let equipment = self.engine.toolbox.equipment().values();
+        equipment.map(|it| AgentView::of(&it.agent, registry)).collect()
+    }
+
+    /// [`Kind::Missing`] unless there is an agent of that name.
+    pub fn require_agent(&self, name: &str) -> Result<()> {
+        require(&self.engine.config, name)
+    }
+
+    /// Whether the gateway lets nothing new in.
+    pub fn is_draining(&self) -> bool {
+        self.engine.running.is_draining()
+    }
+
+    /// Runs a core tool for a client.
+    pub fn call_tool(
+        &self,
+        agent: &str,
+        tool: &str,
+        params: serde_json::Value,
+        session_key: Option<&str>,
+        cancel: &Cancel,
+    ) -> Result<Answer> {
+        self.require_agent(agent)?;
+        let _entered = self.engine.running.enter(cancel)?;
+        let limits = self.engine.config.agents.get(agent).map(|it| it.limits);
+        let default_timeout = limits.map(|it| it.http_exec_timeout).unwrap_or_default();
+        let call = CoreCall { tool: tool.to_owned(), params, default_timeout };
+        self.engine.toolbox.run(&self.caller(agent, session_key)?, Call::Core(call), cancel)
+    }
+
+    /// Takes a place among what runs, for a command that comes later:
+    /// [`Kind::Busy`] once the gateway drains. A stop waits for who has a
+    /// place, and calls it off by `cancel`.
+    pub fn admit(&self, cancel: &Cancel) -> Result<Place> {
+        self.engine.running.enter(cancel).map(Place)
+    }
+
+    /// Runs a command with its streams in a place that was taken for it.
+    pub fn run_command(
+        &self,
+        _place: Place,
+        agent: &str,
+        call: CommandCall,
+        session_key: Option<&str>,
+        streams: Streams<'_>,
+        cancel: &Cancel,
+    ) -> Result<Exit> {
+        self.require_agent(agent)?;
+        let caller = self.caller(agent, session_key)?;
+        let answer = self.engine.toolbox.run(&caller, Call::Command(call, streams), cancel)?;
+        answer.exit.ok_or_else(|| Error::new(Kind::Internal, "the command has no end"))
+    }
+
+    /// Queues a prompt; its events come as the turn goes, the last one says
+    /// how it ended. A receiver that is not read fast enough is dropped, and
+    /// the turn goes on.
+    pub fn prompt(&self, request: PromptRequest, cancel: Cancel) -> Result<Receiver<TurnEvent>> {
+        let request = self.engine.checked(request)?;
+        let Some(hub) = &self.engine.hub else {
+            return Err(Error::new(Kind::Internal, "no hub runs in this process"));
+        };
+        let entered = self.engine.running.enter(&cancel)?;
+        let (events, receiver) = crossbeam_channel::bounded(hub::EVENTS_AHEAD);
+        let prompt = hub::Prompt { request, cancel, events, _entered: entered };
+        hub.send(Event::Prompt(Box::new(prompt)))
+            .map_err(|_| Error::new(Kind::Busy, "the gateway is stopping; nothing was begun"))?;
+        Ok(receiver)
+    }
+
+    /// One prompt on this thread, without a hub.
+    pub fn prompt_here(
+        &self,
+        request: PromptRequest,
+        events: &mut dyn FnMut(TurnEvent),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let request = self.engine.checked(request)?;
+        run_turn(&self.engine, &request, events, cancel);
+        Ok(())
+    }
+
+    /// Reads the audit log; `each` says whether to go on.
+    pub fn audit(
+        &self,
+        filter: &audit::Filter,
+        each: &mut dyn FnMut(&str) -> Result<bool>,
+    ) -> Result<()> {
+        audit::read(&self.engine.config.home, filter, each).map(drop)
+    }
+
+    /// A text with all known secrets masked.
+    pub fn mask(&self, text: &str) -> String {
+        self.engine.redactor.mask(text).into_owned()
+    }
+
+    /// From now on this value is masked wherever known secrets are.
+    pub fn keep_secret(&self, value: &str) {
+        self.engine.redactor.learn(value);
+    }
+
+    fn caller(&self, agent: &str, session_key: Option<&str>) -> Result<Caller> {
+        let session = match session_key {
+            Some(key) => {
+                self.engine.check_owner(key, agent)?;
+                Some(session_ref(key))
+            }
+            None => None,
+        };
+        Ok(Caller { agent: agent.to_owned(), session, claimed_session: None, model: None })
+    }
+}
