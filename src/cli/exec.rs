@@ -2,7 +2,7 @@
 //! the gateway if one runs, else in this process; the same rules either way.
 
 use std::ffi::OsString;
-use std::io::{self, BufReader, ErrorKind, Write};
+use std::io::{self, BufReader, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::thread;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tool_client::frame;
 
 use super::client::{self, Api};
-use super::{Command, Invocation, complain, logger, present, stdin, tell, unknown};
+use super::{Command, Invocation, complain, logger, present, stdin, tell, unknown, write_through};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::Gateway;
 use crate::sandbox::pump::{Note, Pump};
@@ -281,7 +281,8 @@ const READER_GONE: u8 = 141;
 /// Takes the streams: out as they come, or kept for one JSON document.
 struct Sink {
     json: Option<Kept>,
-    reader_gone: bool,
+    /// Why standard output took no more.
+    lost: Option<io::Error>,
 }
 
 #[derive(Default)]
@@ -293,13 +294,15 @@ struct Kept {
 
 impl Sink {
     fn new(json: bool) -> Self {
-        Self { json: json.then(Kept::default), reader_gone: false }
+        Self { json: json.then(Kept::default), lost: None }
     }
 
     fn finish(self, exit: &Exit) -> Result<u8> {
         let code = u8::try_from(exit.code & 0xff).unwrap_or(FAILED);
-        if self.reader_gone {
-            return Ok(READER_GONE);
+        match self.lost {
+            Some(error) if error.kind() == ErrorKind::BrokenPipe => return Ok(READER_GONE),
+            Some(error) => return Err(error).during(Kind::Internal, "write to standard output"),
+            None => {}
         }
         if let Some(kept) = self.json {
             let document = json!({
@@ -326,9 +329,8 @@ impl Output for Sink {
         match &mut self.json {
             Some(kept) => keep(&mut kept.stdout, &mut kept.truncated, bytes),
             None => {
-                let written = write_through(&mut io::stdout().lock(), bytes);
-                self.reader_gone |= written.is_err();
-                written?;
+                let written = write_through(io::stdout(), bytes);
+                written.inspect_err(|it| self.lost = Some(it.kind().into()))?;
             }
         }
         Ok(())
@@ -338,7 +340,7 @@ impl Output for Sink {
         match &mut self.json {
             Some(kept) => keep(&mut kept.stderr, &mut kept.truncated, bytes),
             // A closed standard error is no reason to end the command.
-            None => drop(write_through(&mut io::stderr().lock(), bytes)),
+            None => drop(write_through(io::stderr(), bytes)),
         }
         Ok(())
     }
@@ -348,13 +350,4 @@ fn keep(kept: &mut Vec<u8>, truncated: &mut bool, bytes: &[u8]) {
     let room = JSON_LIMIT.saturating_sub(kept.len()).min(bytes.len());
     kept.extend_from_slice(&bytes[..room]);
     *truncated |= room < bytes.len();
-}
-
-fn write_through(to: &mut impl Write, bytes: &[u8]) -> io::Result<()> {
-    loop {
-        match to.write_all(bytes).and_then(|()| to.flush()) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            other => return other,
-        }
-    }
 }

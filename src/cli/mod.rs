@@ -16,8 +16,12 @@ mod stdin;
 
 use std::ffi::OsString;
 
-use std::io::{self, ErrorKind, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use lexopt::Arg::{self, Long, Short, Value};
 
@@ -61,6 +65,7 @@ pub struct Invocation {
 /// Runs the command line; gives the exit code. Everything a person must know
 /// has been written then.
 pub fn run(parser: lexopt::Parser) -> u8 {
+    process::survive_size_limit();
     match dispatch(parser) {
         Ok(code) => code,
         Err((command, error)) => report(command, &error),
@@ -318,7 +323,7 @@ pub fn usage(error: lexopt::Error) -> Error {
 /// Writes to standard output. A reader that went away (`| head`) is
 /// [`Kind::Cancelled`], on which the command ends quietly.
 pub fn print(text: &str) -> Result<()> {
-    write_to(&mut io::stdout().lock(), text)
+    write_to(io::stdout(), text)
 }
 
 /// Writes what others wrote to standard output: byte for byte for a program,
@@ -333,7 +338,7 @@ fn present(text: &str) -> Result<()> {
 /// Writes to standard error, for people; nothing in it drives their terminal.
 pub fn tell(text: &str) {
     // Nobody is left to hear about a closed standard error.
-    let _ = writeln!(io::stderr().lock(), "{}", inert(text));
+    let _ = write_through(io::stderr(), format!("{}\n", inert(text)).as_bytes());
 }
 
 /// The text with everything escaped that a terminal would obey or not show;
@@ -372,12 +377,28 @@ fn is_watched() -> bool {
     io::stderr().is_terminal()
 }
 
-fn write_to(out: &mut impl Write, text: &str) -> Result<()> {
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| {
+fn write_to(out: impl AsFd, text: &str) -> Result<()> {
+    write_through(out, text.as_bytes()).map_err(|error| {
         let kind =
             if error.kind() == ErrorKind::BrokenPipe { Kind::Cancelled } else { Kind::Internal };
         Error::new(kind, format!("write to standard output: {error}"))
     })
+}
+
+/// Writes all of it, past any buffer. A stream that somebody else has set not
+/// to block is waited for: it is neither gone nor full.
+fn write_through(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(&to, bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let _ = poll(&mut [PollFd::new(&to, PollFlags::OUT)], None);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
 }
 
 /// The program itself, for starting it anew.

@@ -4,8 +4,11 @@
 use std::env;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::process::{Resource, getrlimit, setrlimit};
+use signal_hook::consts::SIGXFSZ;
 
 /// How glibc's allocator is told to give memory back: few arenas, and blocks
 /// from 128 KiB on by themselves. Read once, when a process starts.
@@ -22,6 +25,17 @@ pub(super) fn restart_frugally() {
     let Ok(program) = super::this_program() else { return };
     let error = Command::new(program).args(env::args_os().skip(1)).envs(ALLOCATOR).exec();
     super::tell(&format!("beige gateway: the allocator's settings are not in force: {error}"));
+}
+
+/// Makes a file that has reached the limit of `ulimit -f` an error like a full
+/// disk; the default would be the end of the process, between two lines of the
+/// audit log.
+pub(super) fn survive_size_limit() {
+    // Nobody asks whether it came: the write that failed says so.
+    let came = Arc::new(AtomicBool::new(false));
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, came) {
+        super::tell(&format!("beige: the limit of file sizes is not an error: {error}"));
+    }
 }
 
 /// Lets the process have as many descriptors as it may: each connection takes

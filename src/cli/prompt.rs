@@ -27,6 +27,10 @@ const MAX_EVENT: u64 = 64 * 1024 * 1024;
 /// How long another prompt is waited for.
 const HOME_LIMIT: Duration = Duration::from_secs(15 * 60);
 
+/// How long a gateway that lets nobody in is waited for: one that stops is gone
+/// by then.
+const GATEWAY_LIMIT: Duration = Duration::from_secs(90);
+
 /// Meanwhile it is looked this often whether a gateway has come up.
 const HOME_LOOK: Duration = Duration::from_millis(250);
 
@@ -244,10 +248,10 @@ fn wait_for_home(
     told: &mut Told,
     cancel: &Cancel,
 ) -> Result<Option<HomeLock>> {
-    let deadline = Instant::now() + HOME_LIMIT;
+    let started = Instant::now();
     loop {
         match HomeLock::take(home, Role::Prompt, HOME_LOOK, cancel) {
-            Err(error) if is_held(&error) && Instant::now() < deadline => {}
+            Err(error) if worth_waiting(&error, started.elapsed()) => {}
             other => return other.map(Some),
         }
         match through_gateway(api, request, told) {
@@ -257,8 +261,13 @@ fn wait_for_home(
     }
 }
 
-fn is_held(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Conflict | Kind::Busy)
+/// Whether who holds the home may still let go of it.
+fn worth_waiting(error: &Error, waited: Duration) -> bool {
+    match error.kind() {
+        Kind::Conflict => waited < GATEWAY_LIMIT,
+        Kind::Busy => waited < HOME_LIMIT,
+        _ => false,
+    }
 }
 
 /// The turn in this process, which holds the home.

@@ -1,7 +1,7 @@
 //! The process's own standard input and signals: as a [`Feed`] for a command,
 //! or as a cancel. Every thread ends with its owner, also while nothing comes.
 
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::net::UnixStream;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -114,12 +114,21 @@ fn read_all(awake: &UnixStream, pieces: &Sender<Vec<u8>>) -> io::Result<()> {
         if !is_readable(awake)? {
             return Ok(());
         }
-        match stdin.read(&mut buffer)? {
+        let count = match stdin.read(&mut buffer) {
+            // Another process may read from it too, or have set it not to block.
+            Err(error) if is_passing(&error) => continue,
+            other => other?,
+        };
+        match count {
             0 => return Ok(()),
             count if pieces.send(buffer[..count].to_vec()).is_err() => return Ok(()),
             _ => {}
         }
     }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock)
 }
 
 /// Waits until standard input has something; `false` once the owner is gone.

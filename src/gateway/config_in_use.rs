@@ -3,8 +3,8 @@
 //! not ignored in silence. A stale one is harmless: it is read only by who has
 //! just been answered by a gateway, and each start writes it anew.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::config::Home;
 use crate::config::home::open_own;
 use crate::error::{During, Kind, Result};
+
+/// Largest file of this kind that is read, in bytes.
+const LIMIT: u64 = 64 * 1024;
 
 /// What a gateway runs by.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,8 +46,8 @@ impl ConfigInUse {
 
     /// What the gateway of that home has left; `None` if nothing readable.
     pub fn of_gateway(home: &Home) -> Option<Self> {
-        let text = fs::read(home.config_in_use()).ok()?;
-        serde_json::from_slice(&text).ok()
+        let file = open_own(&home.config_in_use(), File::options().read(true)).ok()?;
+        serde_json::from_reader(file.take(LIMIT)).ok()
     }
 
     /// Leaves it for one-shots.
@@ -53,8 +56,8 @@ impl ConfigInUse {
         let what = format!("write {}", path.display());
         let text = serde_json::to_vec(self).during(Kind::Internal, what.clone())?;
         let fresh = path.with_extension("new");
-        open_own(&fresh, OpenOptions::new().write(true).create(true).truncate(true))
-            .and_then(|mut it| it.write_all(&text))
+        open_own(&fresh, File::options().write(true).create(true).truncate(true))
+            .and_then(|mut file| file.write_all(&text))
             .and_then(|()| fs::rename(&fresh, &path))
             .during(Kind::Internal, what)
     }

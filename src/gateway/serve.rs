@@ -130,8 +130,9 @@ impl Round<'_> {
         if let Err(error) = in_use.leave(&engine.config.home) {
             log::warn!("one-shots cannot see which configuration is served: {error}");
         }
-        (self.ready)()?;
+        // First, so that whoever hears that it is ready finds it in the log.
         log::info!("{}", engine.greeting());
+        (self.ready)()?;
         let (inbox, back) = (self.inbox.clone(), self.events.clone());
         let ended = Hub::new(Arc::clone(&engine), inbox, back, self.front.reload).run();
         let is_reload = matches!(ended, Ended::Reload(_));

@@ -100,7 +100,7 @@ fn no_file_of_the_home_leads_elsewhere_or_makes_anybody_wait() {
     };
     copied(&world.home(), &backup);
     for file in FILES {
-        for planted in Planted::ALL {
+        for planted in [Planted::Link, Planted::Fifo, Planted::Folder, Planted::Rubbish] {
             let what = format!("{planted:?} as {file}");
             planted.plant(&world.home().join(file), &foreign);
             sound(&world, &world.exec(&["true"]), &format!("exec, {what}"));
@@ -158,4 +158,65 @@ fn a_gateway_whose_home_is_gone_still_ends() {
     signal(gateway.id(), "TERM");
     wait_until("the gateway has ended", || !is_alive(gateway.id()));
     gateway.wait().expect("it ended");
+}
+
+/// `beige` behind a line of `sh`, which gets it as `"$@"`.
+#[track_caller]
+fn behind(world: &World, line: &str, arguments: &[&str]) -> Finished {
+    let beige = world.beige(arguments);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line, "sh"]).arg(beige.get_program()).args(beige.get_args());
+    shell.env("BEIGE_HOME", world.home()).env_remove("BEIGE_CONFIG");
+    shell.output().expect("sh runs").into()
+}
+
+#[test]
+fn output_that_is_lost_is_said_to_be() {
+    let (world, _) = lived_in();
+    let done = behind(&world, "\"$@\" > /dev/full", &["exec", "a", "--", "echo", "hi"]).expect(125);
+    assert!(done.stderr.contains("write to standard output"), "{}", done.stderr);
+    behind(&world, "\"$@\" > /dev/full", &["audit"]).expect(1);
+}
+
+#[test]
+fn a_stream_that_does_not_block_is_neither_gone_nor_full() {
+    let (world, _) = lived_in();
+    // One process makes the pipe non-blocking for all that share it, and reads
+    // late, so that it is full meanwhile.
+    let line = "\"$@\" | python3 -c \"import os,select,sys\nos.set_blocking(0, False)\n\
+                print('ready', file=sys.stderr)\ntotal = 0\nwhile True:\n select.select([0],[],[])\n \
+                piece = os.read(0, 100)\n total += len(piece)\n if not piece: break\nprint(total)\"";
+    let ours = line
+        .replace("\"$@\" |", "{ python3 -c 'import os; os.set_blocking(1, False)'; \"$@\"; } |");
+    let exec = ["exec", "a", "--", "head", "-c", "1000000", "/dev/zero"];
+    let done = behind(&world, &ours, &exec).expect(0);
+    assert_eq!(done.text().trim(), "1000000", "{}", done.stderr);
+}
+
+#[test]
+fn a_limit_of_file_sizes_is_a_full_disk_and_not_the_end() {
+    let (world, _) = lived_in();
+    let done = behind(&world, "ulimit -f 0; \"$@\"", &["exec", "a", "--", "true"]).expect(125);
+    assert!(done.stderr.contains("File too large"), "{}", done.stderr);
+    behind(&world, "ulimit -f 0; \"$@\"", &["gateway", "start"]).expect(1);
+    world.exec(&["true"]).expect(0);
+    world.verify_audit();
+}
+
+#[test]
+fn few_descriptors_are_an_error_that_comes_at_once() {
+    let (world, _) = lived_in();
+    for descriptors in [8, 12, 16, 20, 24] {
+        let line = format!("ulimit -n {descriptors}; \"$@\"");
+        for arguments in
+            [&["exec", "a", "--", "true"][..], &["prompt", "a", "hi"], &["gateway", "start"]]
+        {
+            let done = behind(&world, &line, arguments);
+            assert!(done.code < 126, "{descriptors} {arguments:?}: {} {}", done.code, done.stderr);
+            assert!(!done.stderr.contains("panicked"), "{}", done.stderr);
+        }
+        world.run(["gateway", "stop"]).expect(0);
+    }
+    world.exec(&["true"]).expect(0);
+    world.verify_audit();
 }

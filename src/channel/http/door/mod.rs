@@ -167,9 +167,12 @@ impl Door {
         let large = Turns::new(limits.large_bodies);
         let closing = cancel.clone();
         let rules = Rules { guard, limits, behind, folder: folder.into(), large, closing };
-        let shared = Shared { rules: Arc::new(rules), crew: Arc::clone(&crew), inside };
-        let (listeners, accepting, inside) = (Vec::new(), Vec::new(), Vec::new());
-        let mut door = Self { stop, listeners, accepting, inside, all_gone, drain, _crew: crew };
+        let (listeners, accepting, places) = (Vec::new(), Vec::new(), Vec::new());
+        let _crew = Arc::clone(&crew);
+        let mut door = Self { stop, listeners, accepting, inside: places, all_gone, drain, _crew };
+        // After the door, so that it goes before it when opening fails: the
+        // door waits for all who can still let somebody in.
+        let shared = Shared { rules: Arc::new(rules), crew, inside };
         if let Some(it) = tcp {
             let ender = it.try_clone().during(Kind::Internal, KEEP)?;
             let accept = move || it.accept().map(|(stream, _)| Stream::Tcp(stream));
