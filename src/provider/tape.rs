@@ -200,7 +200,9 @@ fn each_line<T>(
 
 fn parse(text: &[u8]) -> Result<Line, String> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let line: Line = serde_json::from_slice(text).map_err(|it| it.to_string())?;
+    // To the parser each line is the first.
+    let line: Line = serde_json::from_slice(text)
+        .map_err(|it| it.to_string().replace(" at line 1 column ", " at column "))?;
     if line.delay_ms > LONGEST_DELAY {
         return Err(format!("`delayMs` is larger than {LONGEST_DELAY}"));
     }
@@ -292,7 +294,7 @@ mod tests {
         check_wrong(
             r#"{"events":[{"sing":"la"}]}"#,
             "line 1: unknown variant `sing`, expected one of `text`, `thinking`, `signature`, \
-             `toolCall`, `usage`, `stop`, `error` at",
+             `toolCall`, `usage`, `stop`, `error` at column 18",
         );
         check_wrong(
             r#"{"events":[{"line":{"cassette":"c","line":1}}]}"#,
