@@ -3,8 +3,9 @@
 
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, after, bounded, select};
 use rustix::event::{PollFd, PollFlags, poll};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
@@ -16,6 +17,9 @@ use crate::worker::{Canceller, Worker};
 /// Bytes of one piece.
 const PIECE: usize = 32 * 1024;
 
+/// How long a command may live on after the first signal it was passed.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Threads that feed; dropping it ends them.
 pub(super) struct Feeding {
     _wake: UnixStream,
@@ -23,10 +27,12 @@ pub(super) struct Feeding {
     caught: Receiver<u8>,
     _stdin_thread: Worker,
     _signal_thread: Worker,
+    _patience_thread: Worker,
 }
 
 /// Starts to read standard input and to pass SIGINT and SIGTERM on. A second
-/// signal calls the command off by `canceller`.
+/// signal, or the end of [`PATIENCE`] after the first, calls the command off by
+/// `canceller`.
 pub(super) fn start(canceller: Canceller) -> Result<(Feeding, Feed)> {
     let (pieces, stdin) = bounded(1);
     let (numbers, signals) = bounded(8);
@@ -38,11 +44,14 @@ pub(super) fn start(canceller: Canceller) -> Result<(Feeding, Feed)> {
     })?;
     let mut caught = Signals::new([SIGINT, SIGTERM]).during(Kind::Internal, "take over signals")?;
     let handle = caught.handle();
+    let (signalled, wait) = bounded(1);
+    let patience_thread = call_off_in_time(wait, canceller.clone())?;
     let signal_thread = Worker::spawn("signal", move || {
         for (count, number) in caught.forever().enumerate() {
             let number = u8::try_from(number).unwrap_or_default();
             // The first one is kept.
             let _ = first.try_send(number);
+            let _ = signalled.try_send(());
             let passed = numbers.try_send(number).is_ok();
             if count > 0 || !passed {
                 canceller.cancel();
@@ -55,8 +64,26 @@ pub(super) fn start(canceller: Canceller) -> Result<(Feeding, Feed)> {
         caught: caught_first,
         _stdin_thread: stdin_thread,
         _signal_thread: signal_thread,
+        _patience_thread: patience_thread,
     };
     Ok((feeding, Feed { stdin, signals }))
+}
+
+/// A thread that waits for a signal, then for the command to end; it ends with
+/// whoever sends.
+fn call_off_in_time(signalled: Receiver<()>, canceller: Canceller) -> Result<Worker> {
+    Worker::spawn("patience", move || {
+        if signalled.recv().is_err() {
+            return;
+        }
+        let deadline = after(PATIENCE);
+        loop {
+            select! {
+                recv(signalled) -> more => if more.is_err() { return },
+                recv(deadline) -> _ => return canceller.cancel(),
+            }
+        }
+    })
 }
 
 impl Feeding {

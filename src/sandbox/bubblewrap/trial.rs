@@ -15,6 +15,9 @@ use crate::sandbox::oneshot;
 /// How long a trial may take.
 const TRIAL_LIMIT: Duration = Duration::from_secs(10);
 
+/// How often it is tried.
+const TRIALS: usize = 3;
+
 /// Lets bwrap make user namespaces where AppArmor restricts them.
 const APPARMOR_PROFILE: &str = include_str!("../../../sandbox/apparmor-bwrap");
 
@@ -23,11 +26,17 @@ pub(super) fn check(host: &HostLayout) -> Result<()> {
     let mut version = Command::new(&host.bwrap);
     version.arg("--version").env_clear();
     judge_version(&oneshot::run(version, TRIAL_LIMIT)?.stdout)?;
-    let trial = oneshot::run(argv::trial(host), TRIAL_LIMIT)?;
-    if trial.status.success() {
-        return Ok(());
+    let mut complaint = String::new();
+    // A mount of somebody else that goes away meanwhile fails a trial; it does
+    // not fail three.
+    for _ in 0..TRIALS {
+        let trial = oneshot::run(argv::trial(host), TRIAL_LIMIT)?;
+        if trial.status.success() {
+            return Ok(());
+        }
+        complaint = trial.stderr;
     }
-    Err(Error::new(Kind::Sandbox, Obstacles::look().explain(&trial.stderr)))
+    Err(Error::new(Kind::Sandbox, Obstacles::look().explain(&complaint)))
 }
 
 /// `bubblewrap 0.8.0`.
