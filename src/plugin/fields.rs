@@ -110,7 +110,7 @@ impl<'a> Fields<'a> {
 
 /// What a JSON value is, in words. Its content is never shown: it may be a
 /// secret.
-pub(super) fn kind_of(value: &Value) -> &'static str {
+pub(crate) fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "a boolean",

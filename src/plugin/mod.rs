@@ -22,6 +22,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub(crate) use fields::kind_of;
+
 use crate::config::{self, Findings, Home, KeyPath};
 use crate::error::Result;
 use crate::plugin::manifest::{CORE_TOOLS, Manifest, Program};

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::{Answer, Content};
 use crate::error::Result;
+use crate::plugin::kind_of;
 use crate::sandbox::{AgentSandbox, FileAnswer};
 use crate::worker::Cancel;
 
@@ -207,7 +208,7 @@ fn path(params: &Map<String, Value>) -> Result<String, String> {
 pub(super) fn text(params: &Map<String, Value>, name: &str) -> Result<String, String> {
     match params.get(name) {
         Some(Value::String(text)) => Ok(text.clone()),
-        Some(other) => Err(format!("`{name}` must be a string, not {}", kind(other))),
+        Some(other) => Err(format!("`{name}` must be a string, not {}", kind_of(other))),
         None => Err(format!("`{name}` is missing: it must be a string")),
     }
 }
@@ -223,17 +224,6 @@ fn whole_number(params: &Map<String, Value>, name: &str) -> Result<Option<u64>, 
     match number {
         Some(number) if number >= 1 => Ok(Some(number)),
         _ => Err(format!("`{name}` must be a whole number from 1 on")),
-    }
-}
-
-fn kind(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "a boolean",
-        Value::Number(_) => "a number",
-        Value::String(_) => "a string",
-        Value::Array(_) => "an array",
-        Value::Object(_) => "an object",
     }
 }
 
