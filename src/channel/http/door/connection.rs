@@ -7,7 +7,7 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::body::{self, Body};
 use super::guard::{Caller, Guard};
@@ -90,7 +90,7 @@ fn relay(
         return Err(End::Gone);
     }
     hand_over(&inner, rules, head, caller, body).map_err(|it| not_joined(&it))?;
-    let copied = copy(&inner, client);
+    let copied = copy(&inner, client, rules.limits.write_pause);
     let _ = inner.shutdown(Shutdown::Both);
     match copied {
         Ok(0) => Err(Answer::error(500, "no answer came; the request may have been begun").into()),
@@ -140,7 +140,7 @@ fn inner_head(head: &Head, caller: Caller, password: &str, length: u64) -> Strin
 
 /// Copies the answer as it comes, up to its end; gives the number of bytes. An
 /// error means that the client takes none for too long, or is gone.
-fn copy(mut from: &UnixStream, client: &Stream) -> io::Result<u64> {
+fn copy(mut from: &UnixStream, client: &Stream, pause: Duration) -> io::Result<u64> {
     let mut piece = vec![0; 16 * 1024];
     let mut copied = 0;
     loop {
@@ -150,9 +150,27 @@ fn copy(mut from: &UnixStream, client: &Stream) -> io::Result<u64> {
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(_) => return Ok(copied), // Cut short; the client sees it by its length.
         };
-        (&mut &*client).write_all(&piece[..length])?;
+        write_within(&mut &*client, &piece[..length], pause)?;
         copied += length as u64;
     }
+}
+
+/// Writes all of it in `limit`, or fails: a kernel that takes a few bytes more
+/// each time must not start the wait anew.
+fn write_within(to: &mut impl Write, mut bytes: &[u8], limit: Duration) -> io::Result<()> {
+    let began = Instant::now();
+    while !bytes.is_empty() {
+        match to.write(bytes) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if !bytes.is_empty() && began.elapsed() >= limit {
+            return Err(ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
 }
 
 fn upgrade(client: &Arc<Stream>, rules: &Rules, head: Head, early: Vec<u8>) -> Result<(), End> {
@@ -193,5 +211,29 @@ mod tests {
             Ok("POST /a?b HTTP/1.0\r\nHost: door\r\nConnection: close\r\nContent-Length: 2\r\n\
                 X-Beige-Caller: stranger\r\nX-Beige-Door: secret\r\n\r\n")
         );
+    }
+
+    /// Takes one byte at a time.
+    struct Drip(Vec<u8>);
+
+    impl Write for Drip {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.extend(bytes.first());
+            Ok(bytes.len().min(1))
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_drip_does_not_start_the_wait_anew() {
+        let mut drip = Drip(Vec::new());
+        let cut = write_within(&mut drip, b"abc", Duration::ZERO);
+        assert_eq!(cut.map_err(|it| it.kind()), Err(ErrorKind::TimedOut));
+        assert_eq!(drip.0, b"a");
+        assert!(write_within(&mut drip, b"bc", Duration::from_secs(3_600)).is_ok());
+        assert_eq!(drip.0, b"abc");
     }
 }
