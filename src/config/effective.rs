@@ -5,16 +5,15 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::config::{Config, MountConfig, Network, RuntimeChoice, SandboxConfig};
+use crate::config::{
+    Config, MountConfig, Network, Provider, Reach, RuntimeChoice, SandboxConfig, Timeouts,
+};
 
 /// Puts in what follows from the host and the state folder.
 pub(crate) fn fill_in(value: &mut Value, config: &Config) {
     for (name, provider) in &config.providers {
-        if let (Some(entry), Some(cassette)) =
-            (object(value, &["llm", "providers", name]), &provider.cassette)
-        {
-            entry.insert("cassette".into(), shown(cassette));
-        }
+        let Some(entry) = object(value, &["llm", "providers", name]) else { continue };
+        fill_in_provider(entry, provider);
     }
     for plugin in &config.plugins {
         if let Some(entry) = object(value, &["plugins", &plugin.name]) {
@@ -29,6 +28,28 @@ pub(crate) fn fill_in(value: &mut Value, config: &Config) {
         entry.insert("workspaceDir".into(), shown(&agent.workspace));
         if let Some(entry) = entry.get_mut("sandbox").and_then(Value::as_object_mut) {
             fill_in_sandbox(entry, &agent.sandbox);
+        }
+    }
+}
+
+fn fill_in_provider(entry: &mut Map<String, Value>, provider: &Provider) {
+    entry.insert("api".into(), provider.api.name().into());
+    match &provider.reach {
+        Reach::Cassette(path) => drop(entry.insert("cassette".into(), shown(path))),
+        Reach::Endpoint(endpoint) => {
+            entry.insert("baseUrl".into(), endpoint.base_url.as_str().into());
+            let Timeouts { connect, first_byte, idle } = endpoint.timeouts;
+            entry.insert(
+                "timeouts".into(),
+                json!({
+                    "connectSeconds": connect.as_secs_f64(),
+                    "firstByteSeconds": first_byte.as_secs_f64(),
+                    "idleSeconds": idle.as_secs_f64(),
+                }),
+            );
+            if let Some(path) = &endpoint.ca_file {
+                entry.insert("caFile".into(), shown(path));
+            }
         }
     }
 }

@@ -36,6 +36,7 @@ pub use nearest::nearest;
 pub use report::{Finding, Findings, Report, Severity};
 pub use substitute::Environment;
 pub use types::{
-    Agent, Api, Config, Gateway, HOSTS_OWN_NETWORK, Limits, ModelRef, MountConfig, Network, Plugin,
-    Provider, RuntimeChoice, SandboxConfig, UserChoice,
+    Agent, Api, Config, Endpoint, Gateway, HOSTS_OWN_NETWORK, Limits, ModelFacts, ModelRef,
+    MountConfig, Network, Plugin, Price, Provider, Reach, RuntimeChoice, SandboxConfig, Timeouts,
+    UserChoice,
 };

@@ -2,6 +2,8 @@
 //! of the wrong type reads as absent, since the walk along the schema table
 //! has reported it already.
 
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::config::check::whole_number;
@@ -64,6 +66,13 @@ impl<'a> Node<'a> {
     /// A number.
     pub(crate) fn number(&self) -> Option<f64> {
         self.value.as_f64()
+    }
+
+    /// A time in seconds, at least a millisecond: less would end what it
+    /// bounds before it began.
+    pub(crate) fn duration(&self) -> Option<Duration> {
+        let given = Duration::try_from_secs_f64(self.number()?).ok()?;
+        Some(given.max(Duration::from_millis(1)))
     }
 
     /// `true`; anything else is not.

@@ -116,18 +116,17 @@ pub(crate) static ROOT: Shape = Shape::Object(&[
 const LLM: &[Field] =
     &[required("providers", Shape::FilledMap(Names::Provider, &Shape::Object(PROVIDER)))];
 
-// A provider in use is a `replay` provider: it has no network, so nothing that
-// shapes a connection would be enforced.
 const PROVIDER: &[Field] = &[
-    later("apiKey", Shape::AnyText),
-    later("baseUrl", Shape::Text),
-    optional("api", Shape::OneOf(APIS)).only(&["\"replay\""]),
-    later("concurrency", Shape::Integer(-1, 10_000)),
-    later("headers", TEXTS),
-    later("caFile", Shape::Text),
-    later("proxy", Shape::Text),
-    later("timeouts", Shape::Object(TIMEOUTS)),
-    later("models", Shape::Map(Names::Any, &Shape::Object(MODEL_FACTS))),
+    optional("apiKey", Shape::AnyText),
+    optional("baseUrl", Shape::Text),
+    optional("api", Shape::OneOf(APIS)).only(&["\"openai-completions\"", "\"replay\""]),
+    // -1 says the same as nothing: no limit.
+    optional("concurrency", Shape::Integer(-1, 10_000)),
+    optional("headers", TEXTS),
+    optional("caFile", Shape::Text),
+    optional("proxy", Shape::Text),
+    optional("timeouts", Shape::Object(TIMEOUTS)),
+    optional("models", Shape::Map(Names::Any, &Shape::Object(MODEL_FACTS))),
     optional("cassette", Shape::Text),
     optional("record", Shape::Flag).or("false").only(&["false"]),
 ];
@@ -153,7 +152,7 @@ const MODEL_FACTS: &[Field] = &[
     optional("reasoning", Shape::Flag),
     optional("input", Shape::List(&Shape::OneOf(&["text", "image"]))),
     optional("cost", Shape::Object(COST)),
-    optional("compat", Shape::Free),
+    later("compat", Shape::Free),
 ];
 
 const PRICE: Shape = Shape::Either(&[Shape::Integer(0, i64::MAX), Shape::Number(0.0, f64::MAX)]);
@@ -231,7 +230,7 @@ const LIMITS: &[Field] = &[
     later("maxTurnSeconds", Shape::Number(0.0, LONGEST)),
     later("maxTurnTokens", COUNT),
     later("maxTurnCostUsd", PRICE),
-    later("inactivitySeconds", Shape::Number(0.0, LONGEST)),
+    optional("inactivitySeconds", Shape::Number(0.0, LONGEST)).or("600"),
     optional("execTimeoutSeconds", Shape::Number(0.0, LONGEST)),
 ];
 
@@ -313,15 +312,8 @@ mod tests {
             Support::Only(values) => unbuilt.push(format!("{path} but {}", values.join(" "))),
         });
         let expected = [
-            "llm.providers.*.apiKey",
-            "llm.providers.*.baseUrl",
-            "llm.providers.*.api but \"replay\"",
-            "llm.providers.*.concurrency",
-            "llm.providers.*.headers",
-            "llm.providers.*.caFile",
-            "llm.providers.*.proxy",
-            "llm.providers.*.timeouts",
-            "llm.providers.*.models",
+            "llm.providers.*.api but \"openai-completions\" \"replay\"",
+            "llm.providers.*.models.*.compat",
             "llm.providers.*.record but false",
             "plugins.*.command",
             "plugins.*.url",
@@ -341,7 +333,6 @@ mod tests {
             "agents.*.limits.maxTurnSeconds",
             "agents.*.limits.maxTurnTokens",
             "agents.*.limits.maxTurnCostUsd",
-            "agents.*.limits.inactivitySeconds",
             "agents.*.permissions.mode but \"auto\"",
             "agents.*.permissions.rules but []",
             "agents.*.permissions.approvalSeconds",

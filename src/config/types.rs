@@ -2,6 +2,7 @@
 //! Nothing here knows JSON5, files or defaults; a value that exists is checked.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub struct Config {
 pub enum Api {
     /// Plays back a cassette; no network.
     Replay,
+    /// `POST {base}/chat/completions`, answered by server-sent events.
+    OpenAiCompletions,
 }
 
 impl Api {
@@ -42,6 +45,7 @@ impl Api {
     pub fn name(self) -> &'static str {
         match self {
             Self::Replay => "replay",
+            Self::OpenAiCompletions => "openai-completions",
         }
     }
 }
@@ -51,8 +55,81 @@ impl Api {
 pub struct Provider {
     /// Its wire protocol.
     pub api: Api,
-    /// The file a replay provider plays back.
-    pub cassette: Option<PathBuf>,
+    /// Where its answers come from.
+    pub reach: Reach,
+    /// Calls at a time; `None` is no limit.
+    pub concurrency: Option<NonZeroUsize>,
+    /// What is said about its models, by id.
+    pub models: BTreeMap<String, ModelFacts>,
+}
+
+/// Where a provider's answers come from.
+#[derive(Clone, Debug)]
+pub enum Reach {
+    /// A file that is played back.
+    Cassette(PathBuf),
+    /// A server.
+    Endpoint(Box<Endpoint>),
+}
+
+/// A server that speaks a provider's protocol.
+#[derive(Clone, Debug)]
+pub struct Endpoint {
+    /// `http://…` or `https://…`, without a slash at its end.
+    pub base_url: String,
+    /// Goes into the header that the protocol names.
+    pub api_key: Option<Secret>,
+    /// Added to each request; their values may be keys.
+    pub headers: Vec<(String, Secret)>,
+    /// PEM file of further root certificates.
+    pub ca_file: Option<PathBuf>,
+    /// `http://…` or `socks5://…`, which may hold a password; `None` for a
+    /// direct connection, as always to loopback.
+    pub proxy: Option<Secret>,
+    /// How long it may take.
+    pub timeouts: Timeouts,
+}
+
+/// `llm.providers.<name>.timeouts`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// To resolve the name, and again to connect, TLS included.
+    pub connect: Duration,
+    /// From the request to the first byte of the answer.
+    pub first_byte: Duration,
+    /// Between two bytes of the answer.
+    pub idle: Duration,
+}
+
+/// `llm.providers.<name>.models.<id>`: what a person says of a model. What is
+/// not said is not known.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ModelFacts {
+    /// Its name for people.
+    pub name: Option<String>,
+    /// Tokens that it reads at most.
+    pub context_window: Option<u64>,
+    /// Tokens that it writes at most.
+    pub max_tokens: Option<u64>,
+    /// Whether it thinks before it speaks.
+    pub reasoning: Option<bool>,
+    /// Whether it can be shown images.
+    pub images: Option<bool>,
+    /// What its tokens cost.
+    pub cost: Option<Price>,
+}
+
+/// What tokens cost, in US dollars a million.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Price {
+    /// Read anew.
+    pub input: f64,
+    /// Written.
+    pub output: f64,
+    /// Read from the provider's cache.
+    pub cache_read: f64,
+    /// Written to the provider's cache.
+    pub cache_write: f64,
 }
 
 /// One entry of `plugins`.
@@ -186,6 +263,8 @@ pub struct Limits {
     pub exec_timeout: Duration,
     /// Time limit of a core tool called over HTTP.
     pub http_exec_timeout: Duration,
+    /// How long nothing at all may happen in a turn.
+    pub inactivity: Duration,
 }
 
 /// `gateway`.

@@ -99,6 +99,7 @@ fn agent(tools: &[&str], plugin_configs: Value) -> Agent {
             max_tool_output_bytes: 1,
             exec_timeout: Duration::ZERO,
             http_exec_timeout: Duration::ZERO,
+            inactivity: Duration::from_secs(600),
         },
     }
 }

@@ -17,7 +17,7 @@ use serde_json::Value;
 pub use assemble::{Answer, BrokenCall};
 
 use crate::clock;
-use crate::config::{self, Findings, KeyPath, ModelRef};
+use crate::config::{self, Findings, KeyPath, ModelFacts, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::worker::Cancel;
 use assemble::Assembly;
@@ -33,6 +33,8 @@ pub struct Request<'a> {
     pub system: &'a str,
     /// User messages, answers and results only; each call has its result.
     pub messages: &'a [Message],
+    /// What is known of that model.
+    pub facts: &'a ModelFacts,
     /// The tools it may call.
     pub tools: &'a [ToolDefinition],
     /// The `beige` fields that this provider wrote into earlier answers of the
@@ -58,6 +60,11 @@ pub trait Provider: Send + Sync {
 
     /// Reads one answer.
     fn decoder(&self) -> Box<dyn Decoder>;
+
+    /// The header that holds the key, and what stands before it there.
+    fn key_header(&self) -> (&'static str, &'static str) {
+        ("Authorization", "Bearer ")
+    }
 }
 
 /// A request in a provider's words.
@@ -78,6 +85,12 @@ pub trait Decoder: Send {
 
     /// The bytes have ended: the deltas that were still to come.
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault>;
+
+    /// Whether the protocol's own end mark has come, so that nothing is to be
+    /// waited for, also where the other side keeps the connection open.
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 /// A piece of an answer, in no provider's words.
@@ -130,6 +143,8 @@ pub enum Fault {
     TooLong(String),
     /// It was called off.
     Cancelled,
+    /// Nothing at all happened for as long as a turn may be silent.
+    Inactive(String),
     /// The fault is on our side, such as a cassette that does not read; another
     /// model would not help.
     Ours(String),
@@ -155,6 +170,7 @@ pub struct Registry {
 struct Entry {
     dialect: Replay,
     tape: Tape,
+    models: BTreeMap<String, ModelFacts>,
 }
 
 impl Fault {
@@ -167,6 +183,7 @@ impl Fault {
             Self::Refused(_) => "refused",
             Self::TooLong(_) => "context_length",
             Self::Cancelled => "aborted",
+            Self::Inactive(_) => "inactive",
             Self::Ours(_) => "internal",
         }
     }
@@ -180,6 +197,7 @@ impl fmt::Display for Fault {
             | Self::Cut(text)
             | Self::Refused(text)
             | Self::TooLong(text)
+            | Self::Inactive(text)
             | Self::Ours(text) => f.write_str(text),
             Self::Cancelled => f.write_str("the call was called off"),
         }
@@ -190,8 +208,13 @@ impl Registry {
     /// Providers as configured; nothing is opened yet.
     pub fn new(providers: &BTreeMap<String, config::Provider>) -> Self {
         let entry = |(name, provider): (&String, &config::Provider)| {
-            let tape = Tape::new(name, provider.cassette.clone());
-            (name.clone(), Entry { dialect: Replay::new(tape.name()), tape })
+            let cassette = match &provider.reach {
+                config::Reach::Cassette(path) => Some(path.clone()),
+                config::Reach::Endpoint(_) => None,
+            };
+            let tape = Tape::new(name, cassette);
+            let models = provider.models.clone();
+            (name.clone(), Entry { dialect: Replay::new(tape.name()), tape, models })
         };
         Self { providers: providers.iter().map(entry).collect() }
     }
@@ -203,6 +226,12 @@ impl Registry {
             let path = KeyPath::from(["llm", "providers", name, "cassette"]);
             entry.tape.check(&mut |what| findings.error(&path, what));
         }
+    }
+
+    /// What is known of a model; nothing, if nobody said anything of it.
+    pub fn facts(&self, model: &ModelRef) -> ModelFacts {
+        let entry = self.providers.get(&model.provider);
+        entry.and_then(|it| it.models.get(&model.model)).cloned().unwrap_or_default()
     }
 
     /// One model call: deltas as they come, then the whole answer.
@@ -259,7 +288,15 @@ mod tests {
     fn a_provider_that_is_not_there_is_our_fault() {
         let registry = Registry::new(&BTreeMap::new());
         let model = ModelRef { provider: "gone".into(), model: "m".into() };
-        let request = Request { model: &model, system: "", messages: &[], tools: &[], marks: &[] };
+        let facts = ModelFacts::default();
+        let request = Request {
+            model: &model,
+            facts: &facts,
+            system: "",
+            messages: &[],
+            tools: &[],
+            marks: &[],
+        };
         let got = registry.call(&request, &Cancel::never(), &mut |_| ());
         let want = Fault::Ours("there is no provider `gone`".into());
         assert_eq!(got.map_err(|it| it.fault), Err(want));

@@ -230,12 +230,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::config::ModelRef;
+    use crate::config::{ModelFacts, ModelRef};
 
     fn question(messages: Value, marks: &[Value]) -> Option<Question> {
         let messages: Vec<Message> = serde_json::from_value(messages).ok()?;
         let model = ModelRef { provider: "p".into(), model: "m".into() };
-        let request = Request { model: &model, system: "", messages: &messages, tools: &[], marks };
+        let facts = ModelFacts::default();
+        let request = Request {
+            model: &model,
+            facts: &facts,
+            system: "",
+            messages: &messages,
+            tools: &[],
+            marks,
+        };
         let wire = Replay::new("demo.jsonl".into()).encode(&request).ok()?;
         serde_json::from_slice(&wire.body).ok()
     }

@@ -138,8 +138,10 @@ impl Progress<'_> {
         let messages = session.context();
         let marks = session.marks().iter().filter(|it| it.provider == self.turn.model.provider);
         let marks: Vec<Value> = marks.map(|it| it.beige.clone()).collect();
+        let facts = self.turn.providers.facts(self.turn.model);
         let request = Request {
             model: self.turn.model,
+            facts: &facts,
             system: self.turn.system,
             messages: &messages,
             tools: self.turn.tools,

@@ -51,8 +51,12 @@ impl Place {
         hands: &TestHands,
         cancel: &Cancel,
     ) -> Result<Told> {
-        let provider =
-            config::Provider { api: config::Api::Replay, cassette: Some(self.cassette()) };
+        let provider = config::Provider {
+            api: config::Api::Replay,
+            reach: config::Reach::Cassette(self.cassette()),
+            concurrency: None,
+            models: BTreeMap::new(),
+        };
         let providers = Registry::new(&BTreeMap::from([("p".to_owned(), provider)]));
         let model = ModelRef { provider: "p".into(), model: "m".into() };
         let limits = Limits {
@@ -60,6 +64,7 @@ impl Place {
             max_tool_output_bytes: 50_000,
             exec_timeout: Duration::from_secs(900),
             http_exec_timeout: Duration::from_secs(120),
+            inactivity: Duration::from_secs(600),
         };
         let turn =
             Turn { model: &model, system: "", tools: &[], limits, providers: &providers, hands };
@@ -339,6 +344,7 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
         max_tool_output_bytes: 1,
         exec_timeout: Duration::ZERO,
         http_exec_timeout: Duration::ZERO,
+        inactivity: Duration::from_secs(600),
     };
     let providers = Registry::new(&BTreeMap::new());
     let turn = Turn {

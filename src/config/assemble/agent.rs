@@ -100,14 +100,12 @@ impl Assembly<'_> {
 }
 
 fn limits(node: &Node<'_>) -> Limits {
-    let given = node.get("execTimeoutSeconds").number();
-    let given = given.and_then(|it| Duration::try_from_secs_f64(it).ok());
-    // A limit of less would end a command before it began.
-    let given = given.map(|it| it.max(Duration::from_millis(1)));
+    let given = node.get("execTimeoutSeconds").duration();
     Limits {
         max_turns: node.get("maxTurns").whole(),
         max_tool_output_bytes: node.get("maxToolOutputBytes").whole(),
         exec_timeout: given.unwrap_or(EXEC_TIMEOUT),
         http_exec_timeout: given.unwrap_or(HTTP_EXEC_TIMEOUT),
+        inactivity: node.get("inactivitySeconds").duration().unwrap_or_default(),
     }
 }

@@ -5,6 +5,8 @@
 
 mod agent;
 mod gateway;
+mod provider;
+mod proxy;
 mod sandbox;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,12 +14,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::config::check::NOT_SUPPORTED;
 use crate::config::key_path::KeyPath;
 use crate::config::nearest::nearest;
 use crate::config::node::Node;
 use crate::config::report::Findings;
-use crate::config::{Api, Config, Home, Plugin, Provider, Surroundings, paths};
+use crate::config::{Config, Home, Plugin, Provider, Surroundings, paths};
 
 /// One configuration being put together.
 pub(crate) struct Assembly<'a> {
@@ -83,19 +84,7 @@ impl<'a> Assembly<'a> {
         used: &BTreeSet<String>,
     ) -> BTreeMap<String, Provider> {
         let entries = providers.entries().into_iter().filter(|(name, _)| used.contains(*name));
-        entries.map(|(name, node)| (name.to_owned(), self.provider(&node))).collect()
-    }
-
-    fn provider(&mut self, node: &Node<'_>) -> Provider {
-        if node.get("api").value.is_null() && node.value.is_object() {
-            let message = format!("a provider without `api: \"replay\"` is {NOT_SUPPORTED}");
-            self.refuse(&node.path, message);
-        }
-        let cassette = node.get("cassette");
-        if cassette.value.is_null() && node.get("api").text() == Some(Api::Replay.name()) {
-            self.refuse(&cassette.path, "a `replay` provider needs a `cassette` to play back");
-        }
-        Provider { api: Api::Replay, cassette: self.expanded(&cassette) }
+        entries.map(|(name, node)| (name.to_owned(), self.provider(name, &node))).collect()
     }
 
     fn plugins(&mut self, plugins: &Node<'_>, order: &[&str]) -> Vec<Plugin> {

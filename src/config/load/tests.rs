@@ -5,6 +5,7 @@
 #![allow(clippy::panic)]
 
 use super::*;
+use crate::config::Reach;
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -114,10 +115,10 @@ fn the_examples_are_sound_and_without_warnings() {
     };
     assert_eq!(warnings, Vec::<String>::new());
     assert_eq!(config.file, file);
-    assert_eq!(
-        config.providers["demo"].cassette,
-        Some(case.folder.path().join("./examples/demo.jsonl"))
-    );
+    let Reach::Cassette(cassette) = &config.providers["demo"].reach else {
+        panic!("the example plays a cassette");
+    };
+    assert_eq!(*cassette, case.folder.path().join("./examples/demo.jsonl"));
     assert_eq!(config.plugins[0].name, "notes");
     let agent = &config.agents["assistant"];
     assert_eq!(agent.tools, ["notes"]);

@@ -51,6 +51,7 @@ impl Scratch {
                 max_tool_output_bytes: 1,
                 exec_timeout: Duration::ZERO,
                 http_exec_timeout: Duration::ZERO,
+                inactivity: Duration::from_secs(600),
             },
         }
     }
