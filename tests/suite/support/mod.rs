@@ -19,7 +19,9 @@ pub(crate) use model::{
     Answer, Asked, Gate, KEY, ModelServer, calls, chunk, runs, says, says_and_calls, says_in,
 };
 pub(crate) use stream::Stream;
-pub(crate) use world::{Finished, World, is_alive, peak_memory, read_until, signal, wait_until};
+pub(crate) use world::{
+    Finished, World, is_alive, peak_memory, provider_at, read_until, signal, wait_until,
+};
 
 /// A runtime that every sandbox test is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -73,6 +73,14 @@ impl Stream {
         }
     }
 
+    /// Waits for an empty line, which comes when nothing else does.
+    #[track_caller]
+    pub(crate) fn heartbeat(&mut self) {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).expect("a line");
+        assert_eq!(line, "\n");
+    }
+
     /// The next event of that type; those before it stand in `told`.
     #[track_caller]
     pub(crate) fn until(&mut self, kind: &str) -> Value {
