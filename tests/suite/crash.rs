@@ -67,10 +67,7 @@ fn running(server: &ModelServer) -> (World, Child) {
 fn killed_before_the_model_has_said_a_byte() {
     let server = ModelServer::new();
     let gate = server.gate();
-    server.play([says("never").to_the_end(), says("never")].map(|it| {
-        let _ = it;
-        Answer::stream().hold(&gate)
-    }));
+    server.play([Answer::stream().hold(&gate), Answer::stream().hold(&gate)]);
     let (world, gateway) = running(&server);
     let stream = world.stream("api:1", "go");
     gate.wait_held(1);
@@ -156,7 +153,7 @@ fn killed_between_a_result_and_the_next_call() {
     assert_eq!(end["exitCode"], 3);
     gate.wait_held(1);
     let told = kill(gateway, stream);
-    let want = ["user: go", "assistant: <exec", "tool: Exit code: 3\nhi\n", "user: more"];
+    let want = ["user: go", "assistant: <exec", "tool: Error: Exit code: 3\nhi\n", "user: more"];
     goes_on(&world, &server, &told, &want);
 }
 

@@ -20,6 +20,7 @@ mod exec;
 mod faults;
 mod full_disk;
 mod gateway;
+mod histories;
 mod hostile;
 mod http;
 mod layers;

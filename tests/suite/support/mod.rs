@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 pub(crate) use containers::{children_of, docker, processes_with, state_of};
 pub(crate) use http::{Reply, request};
 pub(crate) use model::{
-    Answer, Asked, Gate, KEY, ModelServer, calls, chunk, runs, says, says_and_calls, says_in,
+    Answer, KEY, ModelServer, calls, chunk, runs, says, says_and_calls, says_in,
 };
 pub(crate) use stream::Stream;
 pub(crate) use world::{

@@ -43,8 +43,6 @@ pub(crate) struct Gate {
 /// A request as it came.
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
-    /// Which connection it came by, from 0 in the order of their arrival.
-    pub(crate) connection: usize,
     /// Its head.
     pub(crate) head: Head,
     /// Its body.
@@ -215,12 +213,6 @@ impl ModelServer {
         self.shared.wait(&what, |it| it.in_flight == count);
     }
 
-    /// Waits until all answers of the queue are taken.
-    #[track_caller]
-    pub(crate) fn wait_played(&self) {
-        self.shared.wait("the script is played", |it| it.queue.is_empty());
-    }
-
     /// What was wrong with the requests so far; forgotten by it.
     pub(crate) fn take_violations(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.state().faults)
@@ -353,7 +345,7 @@ impl Shared {
                     }
                 };
                 let wants_close = head.wants_close();
-                let answer = self.take(number, head, &body);
+                let answer = self.take(head, &body);
                 // A write that fails is a client that is gone.
                 end = self.answer(number, &stream, &answer, &mut watchers).unwrap_or(End::Close);
                 if wants_close && end == End::KeepAlive {
@@ -381,7 +373,7 @@ impl Shared {
     }
 
     /// Notes a request and finds its answer.
-    fn take(&self, connection: usize, head: Head, body: &[u8]) -> Answer {
+    fn take(&self, head: Head, body: &[u8]) -> Answer {
         let mut found = check::head(&head, KEY);
         let parsed = serde_json::from_slice(body);
         let body = parsed.unwrap_or_else(|it| {
@@ -392,7 +384,7 @@ impl Shared {
         if body.to_string().contains(KEY) {
             found.push("the key stands in the body".into());
         }
-        let asked = Asked { connection, head, body };
+        let asked = Asked { head, body };
         let mut state = self.state();
         let number = state.asked.len();
         for fault in found {

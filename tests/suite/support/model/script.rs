@@ -24,7 +24,7 @@ pub(super) enum Framing {
     /// A chunk a step.
     Chunked,
     /// It ends with the connection.
-    ToTheEnd,
+    UntilClose,
     /// By its length: all bytes of the steps.
     Length,
     /// The steps are all that is written, head included.
@@ -121,8 +121,8 @@ impl Answer {
     }
 
     /// Its body ends with the connection.
-    pub(crate) fn to_the_end(mut self) -> Self {
-        self.framing = Framing::ToTheEnd;
+    pub(crate) fn until_close(mut self) -> Self {
+        self.framing = Framing::UntilClose;
         self
     }
 

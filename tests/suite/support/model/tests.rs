@@ -113,7 +113,7 @@ fn a_connection_ends_as_the_script_says() {
     let server = ModelServer::playing([
         Answer::stream().text("a").cut(),
         Answer::stream().text("a").reset(),
-        says("whole").to_the_end(),
+        says("whole").until_close(),
         Answer::raw_bytes(b"HTTP/1.1 200 OK\r\nContent-").cut(),
         Answer::error(429, "slow down").header("retry-after", "7"),
     ]);

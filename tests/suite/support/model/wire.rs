@@ -125,7 +125,7 @@ impl<'a> Writer<'a> {
         let framing = match answer.framing {
             Framing::Raw => return Ok(writer),
             Framing::Chunked => "Transfer-Encoding: chunked\r\n".to_owned(),
-            Framing::ToTheEnd => "Connection: close\r\n".to_owned(),
+            Framing::UntilClose => "Connection: close\r\n".to_owned(),
             Framing::Length => format!("Content-Length: {length}\r\n"),
         };
         let headers = answer.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n"));
