@@ -189,6 +189,17 @@ fn a_connection_is_used_again() {
 }
 
 #[test]
+fn headers_of_the_configuration_are_sent() {
+    let server = ModelServer::playing([says("fine")]);
+    let world = serving(&server, "headers: { 'X-Title': 'beige at work' },");
+    assert_eq!(world.answer("api:1", "go"), "fine");
+    let head = server.last().head;
+    assert_eq!(head.all("x-title"), ["beige at work"]);
+    assert_eq!(head.all("host"), [format!("127.0.0.1:{}", server.port())]);
+    assert_eq!(head.all("user-agent").len(), 1, "{head:?}");
+}
+
+#[test]
 fn an_answer_that_is_odd_but_whole_is_an_answer() {
     let server = ModelServer::new();
     let world = serving(&server, "");
