@@ -5,9 +5,13 @@
 //! back, and puts the deltas together to an answer.
 
 mod assemble;
+mod failure;
 mod glob;
+mod openai_chat;
 mod replay;
+mod sse;
 mod tape;
+mod think;
 
 use std::collections::BTreeMap;
 use std::fmt;
