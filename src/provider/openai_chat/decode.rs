@@ -88,8 +88,11 @@ impl Decoder for Answer {
             }
             Form::Whole(body) => {
                 self.take_chunk(&body, deltas)?;
-                // It is one JSON value, so it is whole.
-                return self.finish(deltas);
+                // It is one JSON value, so what it says is all there is.
+                return match self.has_choice {
+                    true => self.finish(deltas),
+                    false => Err(self.broken("it has no message")),
+                };
             }
         }
         match self.finish {
