@@ -95,7 +95,14 @@ fn check_form(body: &Value, model: &ModelRef) -> Result<(), String> {
         after_result = false;
         match role {
             "assistant" => {
-                fields(message, &["role", "content", "tool_calls"])?;
+                let thinks = ["deepseek", "moonshot"].contains(&model.provider.as_str())
+                    || model.model.contains("kimi");
+                match thinks {
+                    true => {
+                        fields(message, &["role", "content", "tool_calls", "reasoning_content"])
+                    }
+                    false => fields(message, &["role", "content", "tool_calls"]),
+                }?;
                 let calls = message["tool_calls"].as_array();
                 if calls.is_some_and(Vec::is_empty) {
                     return Err("an empty list of calls".into());
@@ -375,6 +382,32 @@ fn opaque_data_goes_back_to_its_own_model_only() {
 }
 
 #[test]
+fn thinking_goes_back_to_those_who_refuse_a_call_without() {
+    let by = |provider: &str, model: &str| {
+        let thought = json!({"type": "thinking", "thinking": "hm"});
+        let mut own = answer(provider, json!([thought, call("1")]));
+        own["model"] = json!(model);
+        json!([
+            own,
+            result("1", json!("out")),
+            answer("other", json!([thought, call("2")])),
+            result("2", json!("out")),
+            answer("other", json!([thought, text("a")]))
+        ])
+    };
+    let sent = |provider: &str, model: &str, history: Value| {
+        let got = asked(provider, model).messages(history);
+        [0, 2, 4].map(|it| got[it]["reasoning_content"].clone())
+    };
+    let none = [Value::Null, Value::Null, Value::Null];
+    let back = [json!("hm"), json!(" "), Value::Null];
+    assert_eq!(sent("deepseek", "m", by("deepseek", "m")), back);
+    assert_eq!(sent("acme", "kimi-k2", by("acme", "kimi-k2")), back);
+    assert_eq!(sent("acme", "kimi-k2", by("acme", "m")), none);
+    assert_eq!(sent("acme", "m", by("acme", "m")), none);
+}
+
+#[test]
 fn mistrals_models_get_an_answer_between_a_result_and_a_user() {
     let history = json!([
         answer("x", json!([call("1")])),
@@ -495,7 +528,7 @@ fn any_history_makes_a_body_that_a_strict_server_takes() {
     let mut dice = Dice(7);
     for _ in 0..2_000 {
         let history = dice.history();
-        let mut asked = asked(dice.one_of(&["acme", "mistral", "openai"]), "m");
+        let mut asked = asked(dice.one_of(&["acme", "mistral", "openai", "deepseek"]), "m");
         asked.facts.images = dice.one_of(&[None, Some(false), Some(true)]);
         let sent = asked.messages(history.clone());
         let count = |of: &Value, role: &str| {
