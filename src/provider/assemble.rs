@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::{CallPiece, Delta, Failure, Fault};
 use crate::clock::Time;
-use crate::config::ModelRef;
-use crate::message::{Assistant, Block, StopReason, Text, Thinking, ToolCall, Usage};
+use crate::config::{ModelRef, Price};
+use crate::message::{Assistant, Block, Cost, StopReason, Text, Thinking, ToolCall, Usage};
 
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,6 +33,7 @@ pub struct BrokenCall {
 /// An answer on its way.
 pub(super) struct Assembly {
     message: Assistant,
+    price: Option<Price>,
     parts: Vec<Part>,
     stop: Option<StopReason>,
 }
@@ -43,7 +44,7 @@ enum Part {
 }
 
 impl Assembly {
-    pub(super) fn new(api: &str, model: &ModelRef, now: Time) -> Self {
+    pub(super) fn new(api: &str, model: &ModelRef, price: Option<Price>, now: Time) -> Self {
         let message = Assistant {
             api: api.to_owned(),
             provider: model.provider.clone(),
@@ -51,7 +52,7 @@ impl Assembly {
             timestamp: now.unix_millis(),
             ..Assistant::default()
         };
-        Self { message, parts: Vec::new(), stop: None }
+        Self { message, price, parts: Vec::new(), stop: None }
     }
 
     pub(super) fn take(&mut self, delta: Delta) {
@@ -65,7 +66,7 @@ impl Assembly {
                 ..Thinking::default()
             }))),
             Delta::ToolCall(piece) => self.take_call(piece),
-            Delta::Usage(usage) => self.message.usage = with_total(usage),
+            Delta::Usage(usage) => self.message.usage = priced(with_total(usage), self.price),
             Delta::Stop(reason) => self.stop = Some(reason),
             Delta::Mark(beige) => self.message.beige = Some(beige),
         }
@@ -74,8 +75,11 @@ impl Assembly {
     /// The answer, if it came to its end.
     pub(super) fn finish(mut self) -> Result<Answer, Box<Failure>> {
         let Some(stop) = self.stop.take() else {
-            let text = "the answer was cut off before its end; nothing of it was run";
-            return Err(self.fail(Fault::Cut(text.into())));
+            let text = format!(
+                "the answer of the provider `{}` was cut off before its end; nothing of it was run",
+                self.message.provider
+            );
+            return Err(self.fail(Fault::Cut(text)));
         };
         let mut broken = Vec::new();
         let mut message = self.message;
@@ -201,6 +205,23 @@ fn with_total(mut usage: Usage) -> Usage {
     usage
 }
 
+/// What the tokens cost at a price that is known; else what the provider says
+/// of it stays.
+fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
+    let Some(price) = price else { return usage };
+    let cost = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+    let mut parts = Cost {
+        input: cost(usage.input, price.input),
+        output: cost(usage.output, price.output),
+        cache_read: cost(usage.cache_read, price.cache_read),
+        cache_write: cost(usage.cache_write, price.cache_write),
+        total: 0.0,
+    };
+    parts.total = parts.input + parts.output + parts.cache_read + parts.cache_write;
+    usage.cost = parts;
+    usage
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -209,7 +230,7 @@ mod tests {
 
     fn assembly(deltas: &[Delta]) -> Assembly {
         let model = ModelRef { provider: "p".into(), model: "m".into() };
-        let mut assembly = Assembly::new("replay", &model, Time::from_unix_millis(7));
+        let mut assembly = Assembly::new("replay", &model, None, Time::from_unix_millis(7));
         deltas.iter().cloned().for_each(|it| assembly.take(it));
         assembly
     }
