@@ -31,6 +31,9 @@ use pool::{MakeCarrier, Patience, Pool};
 use replay::Replay;
 use tape::Tape;
 
+/// How long the text of a refusal may take, once its head is here.
+const REFUSAL: Duration = Duration::from_secs(5);
+
 /// What a model is asked, in no provider's words.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -340,6 +343,7 @@ impl Entry {
         Patience {
             first_byte: timeouts.map(|it| it.first_byte),
             idle: timeouts.map(|it| it.idle),
+            refusal: REFUSAL,
             inactivity,
         }
     }

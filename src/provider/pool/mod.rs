@@ -109,10 +109,7 @@ impl Pool {
         if cancel.is_cancelled() {
             return Err(Fault::Cancelled);
         }
-        let (job, ticket, events) = Job::new(Work { wire, decoder });
-        let caller = Caller { pool: self, ticket, events };
-        self.submit(job)?;
-        caller.follow(Watch::new(patience, Instant::now()), cancel, on_delta)
+        self.enter(wire, decoder)?.follow(patience, cancel, on_delta)
     }
 
     /// How much there is to do.
@@ -128,6 +125,14 @@ impl Pool {
             waited: books.waited,
             longest_wait: books.longest_wait,
         }
+    }
+
+    /// Takes a place in the queue.
+    fn enter(&self, wire: Wire, decoder: Box<dyn Decoder>) -> Result<Caller<'_>, Fault> {
+        let (job, ticket, events) = Job::new(Work { wire, decoder });
+        let caller = Caller { pool: self, ticket, events };
+        self.submit(job)?;
+        Ok(caller)
     }
 
     fn submit(&self, job: Job) -> Result<(), Fault> {
@@ -205,10 +210,11 @@ struct Caller<'a> {
 impl Caller<'_> {
     fn follow(
         &self,
-        mut watch: Watch,
+        patience: Patience,
         cancel: &Cancel,
         on_delta: &mut dyn FnMut(Delta),
     ) -> Result<(), Fault> {
+        let mut watch = Watch::new(patience, Instant::now());
         loop {
             let event = match self.next(watch.due(), cancel) {
                 Next::Event(event) => event,
@@ -361,4 +367,4 @@ impl Drop for Seat {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

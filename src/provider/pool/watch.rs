@@ -7,9 +7,6 @@ use std::time::{Duration, Instant};
 use super::super::Fault;
 use super::exchange::Event;
 
-/// How long the text of a refusal may take.
-const REFUSAL: Duration = Duration::from_secs(5);
-
 /// How long a whole answer waits for the end of its connection's part, so that
 /// the connection can be used again.
 const TAIL: Duration = Duration::from_millis(100);
@@ -21,6 +18,9 @@ pub(in crate::provider) struct Patience {
     pub(in crate::provider) first_byte: Option<Duration>,
     /// Between two bytes of the answer; `None` is no limit.
     pub(in crate::provider) idle: Option<Duration>,
+    /// From the head of a refusal to the end of its text; then what has come
+    /// is enough.
+    pub(in crate::provider) refusal: Duration,
     /// How long nothing at all may happen.
     pub(in crate::provider) inactivity: Duration,
 }
@@ -104,7 +104,7 @@ impl Watch {
         let (first, idle) = (self.patience.first_byte, self.patience.idle);
         let limit = match self.phase {
             Phase::Queued => return None,
-            Phase::Refusing => return self.at(REFUSAL, Expired::Refusal),
+            Phase::Refusing => return self.at(self.patience.refusal, Expired::Refusal),
             Phase::Whole => return self.at(TAIL, Expired::Tail),
             Phase::Connecting | Phase::Closing => None,
             Phase::Asking => first.map(Limit::FirstByte),
@@ -161,6 +161,7 @@ mod tests {
         let patience = Patience {
             first_byte: Some(seconds(20)),
             idle: Some(seconds(10)),
+            refusal: seconds(3),
             inactivity: seconds(inactivity),
         };
         let start = Instant::now();
