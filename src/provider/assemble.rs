@@ -44,7 +44,7 @@ enum Part {
 }
 
 impl Assembly {
-    pub(super) fn new(api: &str, model: &ModelRef, price: Option<Price>, now: Time) -> Self {
+    pub(super) fn new(api: &str, model: &ModelRef, now: Time) -> Self {
         let message = Assistant {
             api: api.to_owned(),
             provider: model.provider.clone(),
@@ -52,7 +52,12 @@ impl Assembly {
             timestamp: now.unix_millis(),
             ..Assistant::default()
         };
-        Self { message, price, parts: Vec::new(), stop: None }
+        Self { message, price: None, parts: Vec::new(), stop: None }
+    }
+
+    /// The same, with what its tokens cost, if that is known.
+    pub(super) fn at(self, price: Option<Price>) -> Self {
+        Self { price, ..self }
     }
 
     pub(super) fn take(&mut self, delta: Delta) {
@@ -230,7 +235,7 @@ mod tests {
 
     fn assembly(deltas: &[Delta]) -> Assembly {
         let model = ModelRef { provider: "p".into(), model: "m".into() };
-        let mut assembly = Assembly::new("replay", &model, None, Time::from_unix_millis(7));
+        let mut assembly = Assembly::new("replay", &model, Time::from_unix_millis(7));
         deltas.iter().cloned().for_each(|it| assembly.take(it));
         assembly
     }
@@ -328,6 +333,32 @@ mod tests {
             (stored, it.broken.len())
         });
         assert_eq!(got, Ok((vec![json!({})], 1)));
+    }
+
+    #[track_caller]
+    fn check_cost(price: Option<Price>, want: [f64; 5]) {
+        let model = ModelRef { provider: "p".into(), model: "m".into() };
+        let mut assembly = Assembly::new("replay", &model, Time::from_unix_millis(7)).at(price);
+        let cost = Cost { total: 9.0, ..Cost::default() };
+        let (input, output, cache_read, cache_write) = (1_000_000, 500_000, 2_000_000, 0);
+        let total_tokens = 0;
+        assembly.take(Delta::Usage(Usage {
+            input,
+            output,
+            cache_read,
+            cache_write,
+            total_tokens,
+            cost,
+        }));
+        let got = assembly.message.usage.cost;
+        assert_eq!([got.input, got.output, got.cache_read, got.cache_write, got.total], want);
+    }
+
+    #[test]
+    fn a_known_price_is_counted_and_an_unknown_one_left_as_it_is() {
+        let price = Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0 };
+        check_cost(Some(price), [3.0, 4.0, 1.0, 0.0, 8.0]);
+        check_cost(None, [0.0, 0.0, 0.0, 0.0, 9.0]);
     }
 
     #[test]

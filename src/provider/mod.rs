@@ -5,11 +5,15 @@
 //! its other end and back, and the deltas are put together to an answer.
 
 mod assemble;
+mod failure;
 mod glob;
 mod http;
+mod openai_chat;
 mod pool;
 mod replay;
+mod sse;
 mod tape;
+mod think;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,6 +31,7 @@ use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::worker::Cancel;
 use assemble::Assembly;
 use http::{Post, Target};
+use openai_chat::OpenAiChat;
 use pool::{MakeCarrier, Patience, Pool};
 use replay::Replay;
 use tape::Tape;
@@ -287,8 +292,8 @@ impl Registry {
         on_delta: &mut dyn FnMut(&Delta),
     ) -> Result<Answer, Box<Failure>> {
         let api = self.api_name(request.model);
-        let price = request.facts.cost;
-        let mut assembly = Assembly::new(api, request.model, price, clock::now());
+        let assembly = Assembly::new(api, request.model, clock::now());
+        let mut assembly = assembly.at(request.facts.cost);
         let mut pass_on = |delta| {
             on_delta(&delta);
             assembly.take(delta);
@@ -362,38 +367,6 @@ fn ends(name: &str, provider: &config::Provider) -> (Box<dyn Provider>, MakeCarr
             let post = move || Box::new(Post::new(Arc::clone(&target))) as Box<dyn pool::Carrier>;
             (Box::new(dialect), Box::new(post))
         }
-    }
-}
-
-mod failure {
-    use super::Fault;
-    pub(super) fn of_response(
-        provider: &str,
-        status: u16,
-        _: &[(String, String)],
-        body: &[u8],
-    ) -> Fault {
-        let text = String::from_utf8_lossy(body);
-        Fault::Refused(format!("the provider `{provider}` answered with {status}: {text}"))
-    }
-}
-
-/// Stands in until the protocol itself is here.
-struct OpenAiChat(Replay);
-
-impl OpenAiChat {
-    fn new(_: &str) -> Self {
-        Self(Replay::new(String::new()))
-    }
-}
-
-impl Provider for OpenAiChat {
-    fn encode(&self, request: &Request<'_>) -> Result<Wire, Fault> {
-        self.0.encode(request)
-    }
-
-    fn decoder(&self) -> Box<dyn Decoder> {
-        self.0.decoder()
     }
 }
 

@@ -82,7 +82,9 @@ fn distrusted(target: &Target, error: &Error) -> Fault {
             "neither the authorities that are built in nor those of {} vouch for it",
             path.display()
         ),
-        None => format!("the certificate of an own authority belongs in `{}`", target.setting("caFile")),
+        None => {
+            format!("the certificate of an own authority belongs in `{}`", target.setting("caFile"))
+        }
     };
     Fault::Unavailable(format!(
         "no secure connection to the provider `{}` at {}: {}; {advice}",

@@ -112,11 +112,7 @@ impl Post {
         Ok(agent)
     }
 
-    fn read_answer(
-        &self,
-        response: Response<Body>,
-        exchange: &mut Exchange,
-    ) -> Result<(), Fault> {
+    fn read_answer(&self, response: Response<Body>, exchange: &mut Exchange) -> Result<(), Fault> {
         let mut reader = response.into_body().into_reader();
         let mut piece = vec![0; PIECE];
         let mut total = 0;

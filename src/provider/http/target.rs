@@ -13,7 +13,7 @@ use ureq::{Agent, Body, Proxy, SendBody};
 
 use super::Outgoing;
 use crate::config::{Endpoint, Timeouts};
-use crate::provider::{Fault, Wire};
+use crate::provider::{Fault, Wire, failure};
 use crate::secret::Redactor;
 
 /// Largest head of a response, in bytes.
@@ -75,12 +75,10 @@ impl Target {
 
     /// An agent that keeps one connection.
     pub(super) fn agent(&self, roots: RootCerts) -> Result<Agent, Fault> {
-        let proxy = match &self.endpoint.proxy {
-            Some(url) => Some(Proxy::new(url.expose()).map_err(|_| {
-                Fault::Ours(format!("`{}` is not the URL of a proxy", self.setting("proxy")))
-            })?),
-            None => None,
-        };
+        let proxy = self.endpoint.proxy.as_ref().map(|it| through(it.expose()));
+        let proxy = proxy.transpose().map_err(|_| {
+            Fault::Ours(format!("`{}` is not the URL of a proxy", self.setting("proxy")))
+        })?;
         let Timeouts { connect, first_byte, idle } = self.endpoint.timeouts;
         let silence = first_byte.max(idle).saturating_add(BACKSTOP);
         let config = Agent::config_builder()
@@ -139,12 +137,7 @@ impl Target {
         // A secret that is cut in two would not be known.
         let text = self.redactor.mask(&text[..self.redactor.settled(&text)]).into_owned();
         let status = head.status.as_u16();
-        super::super::failure::of_response(
-            &self.provider,
-            status,
-            &readable(head),
-            text.as_bytes(),
-        )
+        failure::of_response(&self.provider, status, &readable(head), text.as_bytes())
     }
 
     /// The server sends us elsewhere, where no key may go.
@@ -173,7 +166,16 @@ impl Target {
 
     /// The same fault without a secret of this server.
     pub(super) fn mask(&self, fault: Fault) -> Fault {
-        fault.map_text(|it| self.redactor.mask(&it).into_owned())
+        fault.map_text(|it| self.redactor.mask(&self.whole(&it)).into_owned())
+    }
+
+    /// The text without what could be the first half of a secret before `…`,
+    /// where a dialect has shortened the words of a provider.
+    fn whole(&self, text: &str) -> String {
+        let mut parts: Vec<&str> = text.split('…').collect();
+        let last = parts.pop().unwrap_or_default();
+        let kept = parts.into_iter().map(|it| &it[..self.redactor.settled(it)]);
+        kept.chain([last]).collect::<Vec<_>>().join("…")
     }
 
     fn header(&self, name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Fault> {
@@ -186,6 +188,14 @@ impl Target {
 
     fn unsendable(&self, error: &dyn std::fmt::Display) -> Fault {
         Fault::Ours(format!("make a request to the provider `{}`: {error}", self.provider))
+    }
+}
+
+/// A proxy, which is given names and looks them up itself.
+fn through(url: &str) -> Result<Proxy, ureq::Error> {
+    match url.strip_prefix("socks5://") {
+        Some(rest) => Proxy::new(&format!("socks5h://{rest}")),
+        None => Proxy::new(url),
     }
 }
 

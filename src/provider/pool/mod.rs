@@ -12,9 +12,7 @@ use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{
-    Receiver, RecvTimeoutError, Sender, TryRecvError, at, select, unbounded,
-};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, at, select, unbounded};
 
 pub(super) use exchange::{Carrier, Exchange};
 pub(super) use watch::Patience;
