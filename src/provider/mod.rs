@@ -5,6 +5,7 @@
 //! back, and puts the deltas together to an answer.
 
 mod assemble;
+pub mod facts;
 mod glob;
 mod replay;
 mod tape;
