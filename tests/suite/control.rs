@@ -8,13 +8,12 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::{Finished, Reply, World, on_each_runtime, signal, some_world, wait_until};
+use crate::support::{
+    Finished, Reply, World, on_each_runtime, processes_with, signal, some_world, wait_until,
+};
 
-/// A command that says that it runs, and never ends by itself.
-const HOLD: &str = r#"{"events":[{"text":"Let me see."},{"toolCall":{"name":"exec","arguments":{"command":"echo x >started; sleep 600"}}}]}"#;
-
-/// A model that takes ten minutes, and says so much first.
-const STALL: &str = r#"{"delayMs":600000,"events":[{"text":"late"}]}"#;
+/// A model that takes ten minutes to answer the prompt `stall`.
+const STALL: &str = r#"{"match":{"lastUser":"stall"},"delayMs":600000,"events":[{"text":"late"}]}"#;
 
 const DONE: &str = r#"{"events":[{"text":"done"},{"usage":{"input":7,"output":3}}]}"#;
 
@@ -25,8 +24,40 @@ fn serving(cassette: &[&str]) -> World {
     world
 }
 
+/// A line that calls a command which says that it runs and never ends by
+/// itself.
+fn hold(world: &World) -> String {
+    let command = format!("echo x >started; sleep {}", mark(world));
+    let call = json!({"toolCall": {"name": "exec", "arguments": {"command": command}}});
+    json!({"events": [{"text": "Let me see."}, call]}).to_string()
+}
+
+/// How long it sleeps: a number that no other world has.
+fn mark(world: &World) -> String {
+    let name = world.root.to_string_lossy();
+    let digits: String = name.chars().filter(char::is_ascii_digit).collect();
+    format!("600.{digits}")
+}
+
+/// Whether that command runs, as the host sees it.
+fn sleeps(world: &World) -> bool {
+    !processes_with(&format!("sleep\0{}", mark(world))).is_empty()
+}
+
+/// A world whose gateway answers by that command, then `done`.
+fn holding() -> World {
+    let world = some_world();
+    world.write_cassette(&[&hold(&world), DONE]);
+    world.start_gateway();
+    world
+}
+
 fn prompt(world: &World, key: &str) -> Reply {
-    world.post("/api/agents/a/prompt", &json!({"message": "hi", "sessionKey": key}))
+    say(world, key, "hi")
+}
+
+fn say(world: &World, key: &str, message: &str) -> Reply {
+    world.post("/api/agents/a/prompt", &json!({"message": message, "sessionKey": key}))
 }
 
 /// `POST …/sessions/KEY/abort` of an agent.
@@ -43,8 +74,8 @@ fn check_abort(world: &World, agent: &str, key: &str, status: u16, want: Option<
 }
 
 /// A prompt as a stream whose client has read nothing yet.
-fn stream(world: &World, key: &str) -> UnixStream {
-    let body = json!({"message": "hi", "sessionKey": key}).to_string();
+fn stream(world: &World, key: &str, message: &str) -> UnixStream {
+    let body = json!({"message": message, "sessionKey": key}).to_string();
     let mut client = UnixStream::connect(world.api_socket()).expect("a gateway answers");
     let head = "POST /api/agents/a/prompt/stream HTTP/1.1\r\nHost: localhost\r\n";
     let request = format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
@@ -58,11 +89,6 @@ fn health(world: &World) -> Value {
 
 fn has_started(world: &World) -> bool {
     world.workspace("a").join("started").exists()
-}
-
-/// Whether a `sleep` runs in the sandbox of `a`.
-fn sleeps(world: &World) -> bool {
-    world.sh("cat /proc/[0-9]*/comm | grep -c '^sleep$'").text().trim() != "0"
 }
 
 /// The messages of a session: role and why an answer ended.
@@ -88,12 +114,12 @@ fn messages(world: &World, key: &str) -> Vec<String> {
 #[test]
 fn an_abort_ends_the_command_of_a_turn_at_once_and_answers_its_call() {
     on_each_runtime(|world| {
-        world.write_cassette(&[HOLD, DONE]);
+        world.write_cassette(&[&hold(world), DONE]);
         world.start_gateway();
         let ended = thread::scope(|scope| {
             let turn = scope.spawn(|| prompt(world, "api:a:1"));
             wait_until("the command runs", || has_started(world));
-            assert!(sleeps(world));
+            wait_until("it sleeps", || sleeps(world));
             check_abort(world, "a", "api:a:1", 200, Some(true));
             turn.join().expect("it ends")
         });
@@ -117,7 +143,7 @@ fn an_abort_ends_the_command_of_a_turn_at_once_and_answers_its_call() {
 fn an_abort_ends_a_model_that_stalls_and_what_waits_goes_on() {
     let world = serving(&[STALL, DONE]);
     thread::scope(|scope| {
-        let first = scope.spawn(|| prompt(&world, "api:a:1"));
+        let first = scope.spawn(|| say(&world, "api:a:1", "stall"));
         wait_until("it runs", || health(&world)["running"] == 1);
         let second = scope.spawn(|| prompt(&world, "api:a:1"));
         wait_until("one waits", || health(&world)["waiting"] == 1);
@@ -138,7 +164,7 @@ fn nobody_aborts_what_is_not_theirs_or_not_there() {
     world.write_cassette(&[STALL]);
     world.start_gateway();
     thread::scope(|scope| {
-        let turn = scope.spawn(|| prompt(&world, "api:x/1"));
+        let turn = scope.spawn(|| say(&world, "api:x/1", "stall"));
         wait_until("it runs", || health(&world)["running"] == 1);
         check_abort(&world, "a", "api:nope", 404, None);
         check_abort(&world, "nobody", "api:x/1", 404, None);
@@ -157,12 +183,14 @@ fn nobody_aborts_what_is_not_theirs_or_not_there() {
 
 #[test]
 fn a_client_that_hangs_up_ends_its_turn_wherever_it_is() {
-    let world = serving(&[STALL, STALL, HOLD]);
+    let world = some_world();
+    world.write_cassette(&[STALL, &hold(&world)]);
+    world.start_gateway();
     // At the model.
-    let first = stream(&world, "api:a:1");
+    let first = stream(&world, "api:a:1", "stall");
     wait_until("it runs", || health(&world)["running"] == 1);
     // In line behind it.
-    let second = stream(&world, "api:a:1");
+    let second = stream(&world, "api:a:1", "hi");
     wait_until("one waits", || health(&world)["waiting"] == 1);
     drop(second);
     wait_until("none waits", || health(&world)["waiting"] == 0);
@@ -171,9 +199,8 @@ fn a_client_that_hangs_up_ends_its_turn_wherever_it_is() {
     wait_until("nothing runs", || health(&world)["running"] == 0);
     // What never began left nothing.
     assert_eq!(messages(&world, "api:a:1"), ["user", "assistant aborted"]);
-    // In a tool. A session of its own begins with the first line again.
-    world.write_cassette(&[HOLD]);
-    let third = stream(&world, "api:a:2");
+    // In a tool.
+    let third = stream(&world, "api:a:2", "hi");
     wait_until("the command runs", || has_started(&world));
     drop(third);
     wait_until("nothing runs", || health(&world)["running"] == 0);
@@ -186,7 +213,7 @@ fn a_client_that_hangs_up_ends_its_turn_wherever_it_is() {
 #[test]
 fn a_silent_stream_shows_that_it_lives() {
     let world = serving(&[STALL]);
-    let mut client = stream(&world, "api:a:1");
+    let mut client = stream(&world, "api:a:1", "stall");
     let mut seen = Vec::new();
     let mut byte = [0];
     // The head, an event, then an empty line as a chunk of its own.
@@ -215,7 +242,7 @@ fn a_burst_of_events_reaches_who_reads() {
 
 #[test]
 fn a_prompt_in_line_is_refused_when_the_gateway_stops() {
-    let world = serving(&[HOLD, DONE]);
+    let world = holding();
     let mut stop = thread::scope(|scope| {
         let first = scope.spawn(|| prompt(&world, "api:a:1"));
         wait_until("the command runs", || has_started(&world));
@@ -287,7 +314,7 @@ fn a_restart_with_a_broken_configuration_changes_nothing_and_says_so() {
 
 #[test]
 fn a_restart_waits_for_a_turn_no_longer_than_its_limit() {
-    let world = serving(&[HOLD]);
+    let world = holding();
     let before = health(&world)["startedAt"].clone();
     thread::scope(|scope| {
         let turn = scope.spawn(|| prompt(&world, "api:a:1"));
@@ -378,7 +405,7 @@ fn figures_are_counted() {
 
 #[test]
 fn a_prompt_on_the_command_line_keeps_what_was_said() {
-    let world = serving(&[HOLD]);
+    let world = holding();
     let arguments = ["prompt", "a", "--session", "cli:a:1", "--json", "hi"];
     let asked = world.spawn(arguments);
     wait_until("the command runs", || has_started(&world));
