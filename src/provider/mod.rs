@@ -6,9 +6,13 @@
 
 mod assemble;
 pub mod facts;
+mod failure;
 mod glob;
+mod openai_chat;
 mod replay;
+mod sse;
 mod tape;
+mod think;
 
 use std::collections::BTreeMap;
 use std::fmt;
