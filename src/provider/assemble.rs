@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::{CallPiece, Delta, Failure, Fault};
 use crate::clock::Time;
-use crate::config::ModelRef;
-use crate::message::{Assistant, Block, StopReason, Text, Thinking, ToolCall, Usage};
+use crate::config::{ModelRef, Price};
+use crate::message::{Assistant, Block, Cost, StopReason, Text, Thinking, ToolCall, Usage};
 
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +32,7 @@ pub struct BrokenCall {
 /// An answer on its way.
 pub(super) struct Assembly {
     message: Assistant,
+    price: Option<Price>,
     parts: Vec<Part>,
     /// The part that the last delta was of: not always the last part, since
     /// pieces of several calls may come mixed.
@@ -53,7 +54,12 @@ impl Assembly {
             timestamp: now.unix_millis(),
             ..Assistant::default()
         };
-        Self { message, parts: Vec::new(), touched: 0, stop: None }
+        Self { message, price: None, parts: Vec::new(), touched: 0, stop: None }
+    }
+
+    /// The same, with what its tokens cost, if that is known.
+    pub(super) fn at(self, price: Option<Price>) -> Self {
+        Self { price, ..self }
     }
 
     pub(super) fn take(&mut self, delta: Delta) {
@@ -67,7 +73,7 @@ impl Assembly {
                 ..Thinking::default()
             }))),
             Delta::ToolCall(piece) => self.take_call(piece),
-            Delta::Usage(usage) => self.message.usage = with_total(usage),
+            Delta::Usage(usage) => self.message.usage = priced(with_total(usage), self.price),
             Delta::Stop(reason) => self.stop = Some(reason),
             Delta::Mark(beige) => self.message.beige = Some(beige),
         }
@@ -76,8 +82,11 @@ impl Assembly {
     /// The answer, if it came to its end.
     pub(super) fn finish(mut self) -> Result<Answer, Box<Failure>> {
         let Some(stop) = self.stop.take() else {
-            let text = "the answer was cut off before its end; nothing of it was run";
-            return Err(self.fail(Fault::Cut(text.into())));
+            let text = format!(
+                "the answer of the provider `{}` was cut off before its end; nothing of it was run",
+                self.message.provider
+            );
+            return Err(self.fail(Fault::Cut(text)));
         };
         let mut broken = Vec::new();
         let mut message = self.message;
@@ -226,6 +235,23 @@ fn with_total(mut usage: Usage) -> Usage {
     usage
 }
 
+/// What the tokens cost at a price that is known; else what the provider says
+/// of it stays.
+fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
+    let Some(price) = price else { return usage };
+    let cost = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+    let mut parts = Cost {
+        input: cost(usage.input, price.input),
+        output: cost(usage.output, price.output),
+        cache_read: cost(usage.cache_read, price.cache_read),
+        cache_write: cost(usage.cache_write, price.cache_write),
+        total: 0.0,
+    };
+    parts.total = parts.input + parts.output + parts.cache_read + parts.cache_write;
+    usage.cost = parts;
+    usage
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -357,6 +383,32 @@ mod tests {
             (stored, it.broken.len())
         });
         assert_eq!(got, Ok((vec![json!({})], 1)));
+    }
+
+    #[track_caller]
+    fn check_cost(price: Option<Price>, want: [f64; 5]) {
+        let model = ModelRef { provider: "p".into(), model: "m".into() };
+        let mut assembly = Assembly::new("replay", &model, Time::from_unix_millis(7)).at(price);
+        let cost = Cost { total: 9.0, ..Cost::default() };
+        let (input, output, cache_read, cache_write) = (1_000_000, 500_000, 2_000_000, 0);
+        let total_tokens = 0;
+        assembly.take(Delta::Usage(Usage {
+            input,
+            output,
+            cache_read,
+            cache_write,
+            total_tokens,
+            cost,
+        }));
+        let got = assembly.message.usage.cost;
+        assert_eq!([got.input, got.output, got.cache_read, got.cache_write, got.total], want);
+    }
+
+    #[test]
+    fn a_known_price_is_counted_and_an_unknown_one_left_as_it_is() {
+        let price = Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0 };
+        check_cost(Some(price), [3.0, 4.0, 1.0, 0.0, 8.0]);
+        check_cost(None, [0.0, 0.0, 0.0, 0.0, 9.0]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod cli;
 mod config;
 mod containers;
 mod crash;
+mod control;
 mod docker;
 mod exec;
 mod faults;
