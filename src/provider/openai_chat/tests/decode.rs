@@ -139,7 +139,7 @@ fn a_whole_answer_needs_a_finish_or_an_end_mark() {
     let text = delta(json!({"content": "a"}));
     let without_mark = format!("data: {text}\n\ndata: {}", finish("stop"));
     assert_eq!(answer(&without_mark), Ok((said("a"), StopReason::Stop, 0)));
-    check(&[text.clone()], said("a"), StopReason::Stop);
+    check(std::slice::from_ref(&text), said("a"), StopReason::Stop);
     check_fault(&format!("data: {text}\n\n"), "cut", "cut off", "a");
     check_fault("", "cut", "cut off", "");
     check_fault("data: [DONE]\n\n", "cut", "cut off", "");
