@@ -196,4 +196,4 @@ impl Read for Outgoing<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
