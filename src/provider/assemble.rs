@@ -3,7 +3,6 @@
 //! `{}` and named as broken, so that the model can be told.
 
 use std::collections::HashSet;
-use std::mem;
 
 use serde_json::{Map, Value};
 
@@ -35,6 +34,9 @@ pub(super) struct Assembly {
     message: Assistant,
     price: Option<Price>,
     parts: Vec<Part>,
+    /// The part that the last delta was of: not always the last part, since
+    /// pieces of several calls may come mixed.
+    touched: usize,
     stop: Option<StopReason>,
 }
 
@@ -52,7 +54,7 @@ impl Assembly {
             timestamp: now.unix_millis(),
             ..Assistant::default()
         };
-        Self { message, price: None, parts: Vec::new(), stop: None }
+        Self { message, price: None, parts: Vec::new(), touched: 0, stop: None }
     }
 
     /// The same, with what its tokens cost, if that is known.
@@ -65,7 +67,7 @@ impl Assembly {
             Delta::Text(more) => self.take_text(more),
             Delta::Thinking(more) => self.take_thinking(more),
             Delta::Signature(signature) => self.take_signature(&signature),
-            Delta::Redacted(opaque) => self.parts.push(Part::Done(Block::Thinking(Thinking {
+            Delta::Redacted(opaque) => self.add(Part::Done(Block::Thinking(Thinking {
                 thinking_signature: Some(opaque),
                 redacted: Some(true),
                 ..Thinking::default()
@@ -88,7 +90,7 @@ impl Assembly {
         };
         let mut broken = Vec::new();
         let mut message = self.message;
-        tell_apart(&mut self.parts);
+        tell_apart(&mut self.parts, message.timestamp);
         message.content.extend(self.parts.into_iter().map(|it| match it {
             Part::Done(block) => block,
             Part::Call { call, arguments, .. } => settle(call, &arguments, &mut broken),
@@ -113,23 +115,30 @@ impl Assembly {
         Box::new(Failure { fault, partial })
     }
 
+    fn add(&mut self, part: Part) {
+        self.touched = self.parts.len();
+        self.parts.push(part);
+    }
+
     fn take_text(&mut self, more: String) {
+        self.touched = self.parts.len().saturating_sub(1);
         match self.parts.last_mut() {
             Some(Part::Done(Block::Text(it))) if it.text_signature.is_none() => {
                 it.text.push_str(&more);
             }
-            _ => self.parts.push(Part::Done(Block::text(more))),
+            _ => self.add(Part::Done(Block::text(more))),
         }
     }
 
     fn take_thinking(&mut self, more: String) {
+        self.touched = self.parts.len().saturating_sub(1);
         match self.parts.last_mut() {
             Some(Part::Done(Block::Thinking(it))) if it.thinking_signature.is_none() => {
                 it.thinking.push_str(&more);
             }
             _ => {
                 let block = Thinking { thinking: more, ..Thinking::default() };
-                self.parts.push(Part::Done(Block::Thinking(block)));
+                self.add(Part::Done(Block::Thinking(block)));
             }
         }
     }
@@ -139,7 +148,7 @@ impl Assembly {
             Part::Done(Block::Text(Text { text_signature: place, .. }))
             | Part::Done(Block::Thinking(Thinking { thinking_signature: place, .. }))
             | Part::Call { call: ToolCall { thought_signature: place, .. }, .. },
-        ) = self.parts.last_mut()
+        ) = self.parts.get_mut(self.touched)
         {
             place.get_or_insert_default().push_str(more);
         }
@@ -152,6 +161,7 @@ impl Assembly {
             self.parts.push(Part::Call { slot: piece.slot, call, arguments: String::new() });
             self.parts.len() - 1
         });
+        self.touched = place;
         if let Part::Call { call, arguments, .. } = &mut self.parts[place] {
             if let Some(id) = piece.id {
                 call.id = id;
@@ -166,19 +176,34 @@ impl Assembly {
 
 /// Gives every call an id of its own: some models give none, or the same
 /// twice, and a result is paired with its call by nothing else.
-fn tell_apart(parts: &mut [Part]) {
+fn tell_apart(parts: &mut [Part], timestamp: i64) {
     let mut taken = HashSet::new();
     let calls = parts.iter_mut().filter_map(|it| match it {
         Part::Call { call, .. } => Some(call),
         Part::Done(_) => None,
     });
     for call in calls {
-        let base = if call.id.is_empty() { "call".to_owned() } else { mem::take(&mut call.id) };
-        let numbered = (2_u64..).map(|it| format!("{base}_{it}"));
-        let id = std::iter::once(base.clone()).chain(numbered).find(|it| !taken.contains(it));
-        call.id = id.unwrap_or(base);
+        if call.id.is_empty() || taken.contains(&call.id) {
+            let mut minted = (0..).map(|number| minted_id(timestamp, number));
+            call.id = minted.find(|it| !taken.contains(it)).unwrap_or_default();
+        }
         taken.insert(call.id.clone());
     }
+}
+
+/// An id that no other answer of the session has, since it tells the answer's
+/// millisecond. Nine letters and digits are what every provider takes.
+fn minted_id(timestamp: i64, number: u64) -> String {
+    let digits = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let base = digits.len() as u64;
+    let places = base * base;
+    let mut rest = timestamp.unsigned_abs().wrapping_mul(places).wrapping_add(number % places);
+    let mut id = [b'0'; 9];
+    for place in id.iter_mut().rev() {
+        *place = digits[(rest % base) as usize];
+        rest /= base;
+    }
+    id.map(char::from).iter().collect()
 }
 
 fn settle(mut call: ToolCall, text: &str, broken: &mut Vec<BrokenCall>) -> Block {
@@ -288,15 +313,40 @@ mod tests {
         );
     }
 
+    /// Ids of an answer of that moment whose calls came with these.
+    fn ids(moment: i64, given: &[&str]) -> Vec<String> {
+        let model = ModelRef { provider: "p".into(), model: "m".into() };
+        let mut assembly = Assembly::new("replay", &model, Time::from_unix_millis(moment));
+        for (slot, id) in given.iter().enumerate() {
+            assembly.take(piece(slot as u64, id, "{}"));
+        }
+        assembly.take(Delta::Stop(StopReason::ToolUse));
+        let answer = assembly.finish();
+        answer.iter().flat_map(|it| it.message.tool_calls()).map(|it| it.id.clone()).collect()
+    }
+
     #[test]
     fn calls_without_an_id_of_their_own_get_one() {
-        let calls = [("x", 0), ("x", 1), ("", 2), ("", 3), ("x_2", 4)];
-        let mut deltas: Vec<Delta> = calls.map(|(id, slot)| piece(slot, id, "{}")).into();
-        deltas.push(Delta::Stop(StopReason::ToolUse));
-        let answer = assembly(&deltas).finish();
-        let ids = answer.map(|it| it.message.tool_calls().map(|it| it.id.clone()).collect());
-        let want = ["x", "x_2", "call", "call_2", "x_2_2"].map(str::to_owned);
-        assert_eq!(ids, Ok(want.to_vec()));
+        let now = 1_796_013_286_927;
+        let got = ids(now, &["x", "x", "", ""]);
+        assert_eq!(got, ["x", "VcQaiel00", "VcQaiel01", "VcQaiel02"]);
+        assert_eq!(ids(now + 1, &[""]), ["VcQaiem00"]);
+        assert_eq!(ids(now, &["VcQaiel00", ""]), ["VcQaiel00", "VcQaiel01"]);
+    }
+
+    #[test]
+    fn opaque_data_is_of_the_call_that_came_last() {
+        check_blocks(
+            &[
+                piece(0, "a", ""),
+                piece(1, "b", ""),
+                piece(0, "", "{}"),
+                Delta::Signature("s".into()),
+            ],
+            json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {},
+                    "thoughtSignature": "s"},
+                {"type": "toolCall", "id": "b", "name": "exec", "arguments": {}}]),
+        );
     }
 
     #[track_caller]

@@ -5,6 +5,7 @@
 //! its other end and back, and the deltas are put together to an answer.
 
 mod assemble;
+pub mod facts;
 mod failure;
 mod glob;
 mod http;

@@ -6,10 +6,11 @@
 
 mod event;
 mod hands;
+mod origin;
 mod prompt;
 mod veil;
 
-pub use event::TurnEvent;
+pub use event::{TurnEvent, category_of};
 pub use hands::Equipped;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 pub use veil::Veil;
@@ -55,13 +56,15 @@ pub trait Hands {
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>>;
 }
 
-/// How a model call ended, for the audit log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a model call ended, for the audit log and the counters.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelCallEnd {
     /// Length of the answer's text in bytes.
     pub output_bytes: u64,
+    /// What it took, as far as the provider said.
+    pub usage: Usage,
     /// What went wrong.
-    pub error: Option<String>,
+    pub fault: Option<Fault>,
 }
 
 impl Turn<'_> {
@@ -338,11 +341,11 @@ impl From<Fault> for Halt {
 }
 
 fn end_of(called: &Result<Answer, Box<Failure>>) -> ModelCallEnd {
-    let (message, error) = match called {
+    let (message, fault) = match called {
         Ok(answer) => (&answer.message, None),
-        Err(failure) => (&failure.partial, Some(failure.fault.to_string())),
+        Err(failure) => (&failure.partial, Some(failure.fault.clone())),
     };
-    ModelCallEnd { output_bytes: message.text().len() as u64, error }
+    ModelCallEnd { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
 }
 
 /// A price that nobody knows is not told as nothing.
