@@ -360,6 +360,16 @@ fn a_secret_that_comes_back_is_not_told() {
 }
 
 #[test]
+fn a_secret_in_the_middle_of_an_answer_is_not_told() {
+    let server = Server::start(|_, peer| {
+        peer.request();
+        peer.begin(&format!("!no such key: {KEY}"));
+        peer.wait_for_the_end();
+    });
+    check_fault(ask(&pool(&endpoint(server.url()))), "unavailable", "no such key: ••••");
+}
+
+#[test]
 fn a_secret_that_is_cut_in_two_is_not_told() {
     let filler = LARGEST_REFUSAL - KEY.len() / 2;
     let server = Server::start(move |_, peer| {
