@@ -174,10 +174,8 @@ impl ProviderError {
             return Self::of_value(&value);
         }
         let text = String::from_utf8_lossy(body);
-        match text.trim_start().starts_with('<') {
-            true => Self::of_text(&page_title(&text)),
-            false => Self::of_text(&text),
-        }
+        let is_page = text.trim_start().starts_with('<');
+        if is_page { Self::of_text(&page_title(&text)) } else { Self::of_text(&text) }
     }
 
     /// Reads `{"error": …}`, an error object by itself, a list that holds one,
@@ -203,20 +201,29 @@ impl ProviderError {
     }
 
     fn class(&self) -> Option<Class> {
-        let coded = CODES
-            .iter()
-            .find(|(_, codes)| self.codes.iter().any(|it| codes.contains(&it.as_str())));
-        let status = || {
-            let mut numbers = self.codes.iter().filter_map(|it| it.parse().ok());
-            numbers.find_map(class_of_status)
-        };
-        let worded =
-            || WORDINGS.iter().find(|(_, words)| words.iter().any(|it| self.wording.contains(it)));
-        let refused = || {
-            let mut numbers = self.codes.iter().filter_map(|it| it.parse::<u16>().ok());
-            numbers.any(|it| (400..500).contains(&it)).then_some(Class::Refused)
-        };
-        coded.map(|it| it.0).or_else(status).or_else(|| worded().map(|it| it.0)).or_else(refused)
+        self.coded().or_else(|| self.numbered()).or_else(|| self.worded()).or_else(|| {
+            let at_fault = self.numbers().any(|it| (400..500).contains(&it));
+            at_fault.then_some(Class::Refused)
+        })
+    }
+
+    fn coded(&self) -> Option<Class> {
+        let known = |codes: &[&str]| self.codes.iter().any(|it| codes.contains(&it.as_str()));
+        CODES.iter().find(|(_, codes)| known(codes)).map(|it| it.0)
+    }
+
+    fn numbered(&self) -> Option<Class> {
+        self.numbers().find_map(class_of_status)
+    }
+
+    fn worded(&self) -> Option<Class> {
+        let said = |words: &[&str]| words.iter().any(|it| self.wording.contains(it));
+        WORDINGS.iter().find(|(_, words)| said(words)).map(|it| it.0)
+    }
+
+    /// Codes that are an HTTP status.
+    fn numbers(&self) -> impl Iterator<Item = u16> {
+        self.codes.iter().filter_map(|it| it.parse().ok())
     }
 }
 
@@ -227,7 +234,7 @@ fn class_of_status(status: u16) -> Option<Class> {
         408 | 500..=599 => Some(Class::Unavailable),
         401 | 403 => Some(Class::Key),
         402 => Some(Class::Credit),
-        404 | 405 => Some(Class::Model),
+        300..=399 | 404 | 405 => Some(Class::Model),
         413 => Some(Class::TooLong),
         _ => None,
     }
@@ -253,7 +260,7 @@ fn fault(class: Class, provider: &str, said: String, wait: Option<u64>) -> Fault
             "{said}. The conversation is longer than the model reads: start a new session, or \
              use a model that reads more."
         )),
-        Class::Refused => Fault::Refused(format!("{said}. Check the model's settings.")),
+        Class::Refused => Fault::Refused(format!("{said}. Another model may take it.")),
     }
 }
 

@@ -3,12 +3,16 @@
 //! cut nor a large event costs anything. What no field names is left out, as
 //! the standard has it; what is larger than [`LARGEST_EVENT`] is refused.
 
-use super::Fault;
+use std::fmt;
 
 /// Largest event, in bytes: an image or a long tool call in one piece fits.
 const LARGEST_EVENT: usize = 16 * 1024 * 1024;
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// An event is larger than [`LARGEST_EVENT`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TooLarge;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,9 +33,16 @@ pub(super) struct EventReader {
     past_first_line: bool,
 }
 
+/// In words.
+impl fmt::Display for TooLarge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an event is larger than {LARGEST_EVENT} bytes")
+    }
+}
+
 impl EventReader {
     /// Adds the events that these bytes complete.
-    pub(super) fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Fault> {
+    pub(super) fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), TooLarge> {
         let mut rest = bytes;
         while let Some((&first, others)) = rest.split_first() {
             // A line feed right after a carriage return belongs to it, also
@@ -60,10 +71,9 @@ impl EventReader {
         self.end_event(events);
     }
 
-    fn hold(&mut self, piece: &[u8]) -> Result<(), Fault> {
+    fn hold(&mut self, piece: &[u8]) -> Result<(), TooLarge> {
         if self.line.len() + self.event.data.len() + piece.len() > LARGEST_EVENT {
-            let text = format!("an event of the answer is larger than {LARGEST_EVENT} bytes");
-            return Err(Fault::Unavailable(text));
+            return Err(TooLarge);
         }
         self.line.extend_from_slice(piece);
         Ok(())
@@ -71,10 +81,9 @@ impl EventReader {
 
     fn end_line(&mut self, events: &mut Vec<Event>) {
         let line = std::mem::take(&mut self.line);
-        let line = match std::mem::replace(&mut self.past_first_line, true) {
-            true => &line[..],
-            false => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&line),
-        };
+        let is_first = !std::mem::replace(&mut self.past_first_line, true);
+        let marked = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_first);
+        let line = marked.unwrap_or(&line);
         if line.is_empty() {
             return self.end_event(events);
         }
@@ -113,7 +122,7 @@ fn split_field(line: &[u8]) -> (&[u8], &[u8]) {
 mod tests {
     use super::*;
 
-    fn read(stream: &[u8], size: usize) -> Result<Vec<Event>, Fault> {
+    fn read(stream: &[u8], size: usize) -> Result<Vec<Event>, TooLarge> {
         let mut reader = EventReader::default();
         let mut events = Vec::new();
         for piece in stream.chunks(size) {

@@ -151,7 +151,8 @@ impl Progress<'_> {
             marks: &marks,
         };
         let events = &mut self.events;
-        self.turn.providers.call(&request, self.cancel, &mut |delta| match delta {
+        let inactivity = self.turn.limits.inactivity;
+        self.turn.providers.call(&request, inactivity, self.cancel, &mut |delta| match delta {
             Delta::Text(it) => events(TurnEvent::TextDelta { delta: it.clone() }),
             Delta::Thinking(it) => events(TurnEvent::ThinkingDelta { delta: it.clone() }),
             _ => (),
@@ -160,7 +161,8 @@ impl Progress<'_> {
 
     fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
         let text = message.text();
-        let usage = usage_event(&message.usage);
+        let is_priced = self.turn.providers.facts(self.turn.model).cost.is_some();
+        let usage = usage_event(&message.usage, is_priced);
         self.conversation.say(Message::Assistant(Box::new(message)), clock::now())?;
         if !text.is_empty() {
             self.said.push(text);
@@ -263,7 +265,7 @@ impl Progress<'_> {
     fn store_end(&mut self, stop_reason: StopReason, why: &str) -> Result<(), Halt> {
         let now = clock::now();
         let message = Assistant {
-            api: crate::config::Api::Replay.name().into(),
+            api: self.turn.providers.api_name(self.turn.model).into(),
             provider: self.turn.model.provider.clone(),
             model: self.turn.model.model.clone(),
             stop_reason,
@@ -346,13 +348,15 @@ fn end_of(called: &Result<Answer, Box<Failure>>) -> ModelCallEnd {
     ModelCallEnd { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
 }
 
-fn usage_event(usage: &Usage) -> TurnEvent {
+/// A price that nobody knows is not told as nothing.
+fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
+    let cost = usage.cost.total;
     TurnEvent::Usage {
         input: usage.input,
         output: usage.output,
         cache_read: usage.cache_read,
         cache_write: usage.cache_write,
-        cost_usd: Some(usage.cost.total),
+        cost_usd: (is_priced || cost > 0.0).then_some(cost),
     }
 }
 

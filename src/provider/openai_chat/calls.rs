@@ -2,13 +2,19 @@
 //! they say which call a piece is of: by index, by id, by both, by neither, by
 //! an index that is always 0, by an id that is new in every piece.
 
+use std::fmt;
+
 use serde_json::Value;
 
 use super::decode::{number, text};
-use crate::provider::{CallPiece, Delta, Fault};
+use crate::provider::{CallPiece, Delta};
 
 /// Most calls of one answer.
 const MOST_CALLS: usize = 1_024;
+
+/// The answer has more than [`MOST_CALLS`] calls.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TooMany;
 
 /// The tool calls of one answer on their way.
 #[derive(Debug, Default)]
@@ -47,13 +53,24 @@ struct Piece<'a> {
     signature: &'a str,
 }
 
+/// In words.
+impl fmt::Display for TooMany {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it has more than {MOST_CALLS} tool calls")
+    }
+}
+
 impl Calls {
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
     }
 
     /// Takes the pieces of one chunk.
-    pub(super) fn take(&mut self, pieces: &[Value], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+    pub(super) fn take(
+        &mut self,
+        pieces: &[Value],
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), TooMany> {
         self.before_chunk = self.calls.len();
         for piece in pieces {
             self.take_piece(Piece::read(piece), deltas)?;
@@ -61,14 +78,11 @@ impl Calls {
         Ok(())
     }
 
-    fn take_piece(&mut self, piece: Piece<'_>, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+    fn take_piece(&mut self, piece: Piece<'_>, deltas: &mut Vec<Delta>) -> Result<(), TooMany> {
         let place = match self.place_of(&piece) {
             Some(place) => place,
             None if piece.is_empty() => return Ok(()),
-            None if self.calls.len() == MOST_CALLS => {
-                let text = format!("the answer has more than {MOST_CALLS} tool calls");
-                return Err(Fault::Unavailable(text));
-            }
+            None if self.calls.len() == MOST_CALLS => return Err(TooMany),
             None => {
                 self.calls.push(Call { index: piece.index, ..Call::default() });
                 self.calls.len() - 1

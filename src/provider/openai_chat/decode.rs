@@ -69,9 +69,12 @@ impl Decoder for Answer {
         let mut events = Vec::new();
         match &mut self.form {
             Form::Unknown => (),
-            Form::Events(reader) => reader.feed(bytes, &mut events)?,
+            Form::Events(reader) => reader
+                .feed(bytes, &mut events)
+                .map_err(|it| broken(&self.provider, &it.to_string()))?,
             Form::Whole(body) if body.len() + bytes.len() > LARGEST_BODY => {
-                return Err(self.broken(&format!("more than {LARGEST_BODY} bytes in one piece")));
+                let what = format!("more than {LARGEST_BODY} bytes in one piece");
+                return Err(broken(&self.provider, &what));
             }
             Form::Whole(body) => body.extend_from_slice(bytes),
         }
@@ -88,7 +91,10 @@ impl Decoder for Answer {
             }
             Form::Whole(body) => {
                 self.take_chunk(&body, deltas)?;
-                // It is one JSON value, so it is whole.
+                // It is one JSON value, so what it says is all there is.
+                if !self.has_choice {
+                    return Err(broken(&self.provider, "it has no message"));
+                }
                 return self.finish(deltas);
             }
         }
@@ -156,20 +162,16 @@ impl Answer {
         failure::of_error(&self.provider, &error)
     }
 
-    fn broken(&self, what: &str) -> Fault {
-        let what = failure::one_line(what);
-        Fault::Unavailable(format!("the answer of the provider `{}` broke: {what}", self.provider))
-    }
-
     fn take_chunk(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
         let shown = || String::from_utf8_lossy(&chunk[..chunk.len().min(100)]).into_owned();
-        let value: Value = serde_json::from_slice(chunk)
-            .map_err(|it| self.broken(&format!("a piece is not JSON ({it}): {}", shown())))?;
+        let value: Value = serde_json::from_slice(chunk).map_err(|it| {
+            broken(&self.provider, &format!("a piece is not JSON ({it}): {}", shown()))
+        })?;
         if let Some(error) = error_in(&value) {
             return Err(failure::of_error(&self.provider, error));
         }
         if !value.is_object() {
-            return Err(self.broken(&format!("a piece is not an object: {}", shown())));
+            return Err(broken(&self.provider, &format!("a piece is not an object: {}", shown())));
         }
         let choice = first_choice(&value);
         if let Some(choice) = choice {
@@ -177,7 +179,10 @@ impl Answer {
         }
         deltas.extend(usage_in(&value, choice).map(Delta::Usage));
         if self.said > LARGEST_ANSWER {
-            return Err(self.broken(&format!("it is longer than {LARGEST_ANSWER} bytes")));
+            return Err(broken(
+                &self.provider,
+                &format!("it is longer than {LARGEST_ANSWER} bytes"),
+            ));
         }
         Ok(())
     }
@@ -217,7 +222,9 @@ impl Answer {
         let old_form = said.get("function_call").filter(|it| it.is_object());
         let pieces = pieces.map(Vec::as_slice).or(old_form.map(std::slice::from_ref));
         let before = deltas.len();
-        self.calls.take(pieces.unwrap_or_default(), deltas)?;
+        self.calls
+            .take(pieces.unwrap_or_default(), deltas)
+            .map_err(|it| broken(&self.provider, &it.to_string()))?;
         self.said += deltas[before..].iter().map(size_of_call).sum::<usize>();
         Ok(())
     }
@@ -277,6 +284,12 @@ impl Answer {
         deltas.push(Delta::Stop(stop));
         Ok(())
     }
+}
+
+/// The fault of an answer that cannot be read on.
+fn broken(provider: &str, what: &str) -> Fault {
+    let what = failure::one_line(what);
+    Fault::Unavailable(format!("the answer of the provider `{provider}` broke: {what}"))
 }
 
 /// A text field; empty where it is missing, null or something else.

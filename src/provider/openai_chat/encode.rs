@@ -1,7 +1,8 @@
 //! The request in the dialect's words. Only fields that the dialect's
 //! specification has and that all known servers take: strict ones refuse a
-//! request for one field more. Thinking is not sent back; an answer of
-//! nothing else is left out, and so is a result of no call.
+//! request for one field more. Thinking is sent back only to those who refuse
+//! a request without; an answer of nothing else is left out, and so is a
+//! result of no call.
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -56,6 +57,8 @@ enum Said {
     },
     Assistant {
         content: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reasoning_content: Option<String>,
         #[serde(skip_serializing_if = "Vec::is_empty")]
         tool_calls: Vec<Value>,
     },
@@ -69,6 +72,7 @@ enum Said {
 struct Conversation<'a> {
     model: &'a ModelRef,
     shows_images: bool,
+    returns_thinking: bool,
     ids: Ids,
     said: Vec<Said>,
     /// Parts of the user message that shows what tools returned as images.
@@ -80,6 +84,7 @@ fn messages(request: &Request<'_>) -> Vec<Said> {
     let mut conversation = Conversation {
         model: request.model,
         shows_images: request.facts.images == Some(true),
+        returns_thinking: wants_thinking(request),
         ids: Ids::default(),
         said: Vec::new(),
         shown: Vec::new(),
@@ -118,8 +123,11 @@ impl Conversation<'_> {
     fn add_user(&mut self, content: Value) {
         // Mistral's models are given no user message right after a result.
         if is_mistral(self.model) && matches!(self.said.last(), Some(Said::Tool { .. })) {
-            let content = Some("(No answer.)".into());
-            self.said.push(Said::Assistant { content, tool_calls: Vec::new() });
+            self.said.push(Said::Assistant {
+                content: Some("(No answer.)".into()),
+                reasoning_content: None,
+                tool_calls: Vec::new(),
+            });
         }
         self.said.push(Said::User { content });
     }
@@ -136,12 +144,16 @@ impl Conversation<'_> {
 
     fn add_answer(&mut self, answer: &Assistant) {
         self.ids.begin_answer();
-        let own = answer.provider == self.model.provider && answer.model == self.model.model;
+        let own = is_by(answer, self.model);
         let calls = answer.tool_calls().map(|it| self.call(it, own)).collect::<Vec<Value>>();
         let text = answer.text();
         let content = (!text.trim().is_empty()).then_some(text);
+        let reasoning_content = (self.returns_thinking && !calls.is_empty())
+            .then(|| if own { thinking(answer) } else { String::new() })
+            // It must be there, also where there was none.
+            .map(|it| if it.is_empty() { " ".into() } else { it });
         if content.is_some() || !calls.is_empty() {
-            self.said.push(Said::Assistant { content, tool_calls: calls });
+            self.said.push(Said::Assistant { content, reasoning_content, tool_calls: calls });
         }
     }
 
@@ -199,6 +211,35 @@ fn is_mistral(model: &ModelRef) -> bool {
     let names = ["mistral", "mixtral", "devstral", "ministral", "magistral", "codestral"];
     let id = model.model.to_ascii_lowercase();
     model.provider == "mistral" || names.iter().any(|it| id.contains(it))
+}
+
+/// Whether the model refuses an answer with calls whose thinking is missing,
+/// as DeepSeek's and Moonshot's do where they think. Elsewhere the same models
+/// may not think, and their servers not know the field: there, thinking that
+/// came is what tells.
+fn wants_thinking(request: &Request<'_>) -> bool {
+    let ModelRef { provider, model } = request.model;
+    if ["deepseek", "moonshot"].contains(&provider.as_str()) {
+        return true;
+    }
+    let id = model.to_ascii_lowercase();
+    ["deepseek", "kimi"].iter().any(|it| id.contains(it))
+        && request.messages.iter().any(|it| match it {
+            Message::Assistant(it) => is_by(it, request.model) && !thinking(it).is_empty(),
+            _ => false,
+        })
+}
+
+fn is_by(answer: &Assistant, model: &ModelRef) -> bool {
+    answer.provider == model.provider && answer.model == model.model
+}
+
+fn thinking(answer: &Assistant) -> String {
+    let thoughts = answer.content.iter().filter_map(|it| match it {
+        Block::Thinking(it) => Some(it.thinking.as_str()),
+        _ => None,
+    });
+    thoughts.collect()
 }
 
 /// A tool's name as it may stand in a call: models make some up that their own

@@ -139,7 +139,7 @@ fn a_whole_answer_needs_a_finish_or_an_end_mark() {
     let text = delta(json!({"content": "a"}));
     let without_mark = format!("data: {text}\n\ndata: {}", finish("stop"));
     assert_eq!(answer(&without_mark), Ok((said("a"), StopReason::Stop, 0)));
-    check(&[text.clone()], said("a"), StopReason::Stop);
+    check(std::slice::from_ref(&text), said("a"), StopReason::Stop);
     check_fault(&format!("data: {text}\n\n"), "cut", "cut off", "a");
     check_fault("", "cut", "cut off", "");
     check_fault("data: [DONE]\n\n", "cut", "cut off", "");
@@ -286,4 +286,260 @@ fn whole_calls_as_objects_without_ids_are_accepted() {
     let ids: Vec<&str> =
         content.as_array().unwrap().iter().filter_map(|it| it["id"].as_str()).collect();
     assert!(ids[0] != ids[1] && ids.iter().all(|it| !it.is_empty()), "{ids:?}");
+}
+
+#[test]
+fn a_name_comes_whole_or_in_pieces_or_in_every_piece() {
+    for names in [["exec", "", ""], ["exec", "exec", "exec"], ["ex", "ec", ""], ["ex", "exec", ""]]
+    {
+        let piece = |name: &str, arguments: &str| {
+            json!([{"index": 0, "id": "a", "function":
+            {"name": name, "arguments": arguments}}])
+        };
+        check_calls(
+            &[piece(names[0], ""), piece(names[1], "{\"x\":"), piece(names[2], "1}")],
+            &[("a", "exec", json!({"x": 1}))],
+        );
+    }
+    // Without any id or index, the same name again is the same call.
+    let piece = |arguments: &str| json!([{"function": {"name": "exec", "arguments": arguments}}]);
+    let chunks = ["", "{\"x\":", "1}"].map(|it| delta(json!({ "tool_calls": piece(it) })));
+    let got = answer(&stream(&chunks)).unwrap().0;
+    assert_eq!(got[0]["arguments"], json!({"x": 1}));
+    assert_eq!(got[1], Value::Null);
+}
+
+#[test]
+fn arguments_that_say_nothing_are_none() {
+    for arguments in [json!(""), json!("null"), json!(null), json!({}), json!("{}"), json!(" ")] {
+        check_calls(
+            &[
+                json!([{"index": 0, "id": "a", "function": {"name": "exec", "arguments": arguments}}]),
+            ],
+            &[("a", "exec", json!({}))],
+        );
+    }
+    // An empty object that only holds the place of the text.
+    check_calls(
+        &[
+            json!([{"index": 0, "id": "a", "function": {"name": "exec", "arguments": {}}}]),
+            json!([{"index": 0, "function": {"arguments": "{\"x\":1}"}}]),
+        ],
+        &[("a", "exec", json!({"x": 1}))],
+    );
+}
+
+#[test]
+fn arguments_that_do_not_read_are_named_and_stored_as_none() {
+    for arguments in ["{\"command\": \"ls\"", "[1]", "ls"] {
+        let call =
+            json!([{"index": 0, "id": "a", "function": {"name": "exec", "arguments": arguments}}]);
+        let got = answer(&stream(&[delta(json!({ "tool_calls": call })), finish("tool_calls")]));
+        let want = json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {}}]);
+        assert_eq!(got, Ok((want, StopReason::ToolUse, 1)), "{arguments}");
+    }
+}
+
+#[test]
+fn the_old_form_of_a_call_reads_too() {
+    let chunks = [
+        delta(json!({"function_call": {"name": "exec", "arguments": "{\"x\":"}})),
+        delta(json!({"function_call": {"arguments": "1}"}})),
+        finish("function_call"),
+    ];
+    let (content, stop, _) = answer(&stream(&chunks)).unwrap();
+    assert_eq!((&content[0]["arguments"], stop), (&json!({"x": 1}), StopReason::ToolUse));
+}
+
+#[test]
+fn opaque_data_of_a_call_is_kept() {
+    let signature = json!({"google": {"thought_signature": "EjQK"}});
+    let call = |it: &str, signature: &Value| {
+        json!({"id": it, "extra_content": signature,
+        "function": {"name": "exec", "arguments": "{}"}})
+    };
+    let chunks = [
+        delta(json!({"tool_calls": [call("a", &signature), call("b", &Value::Null)]})),
+        finish("stop"),
+    ];
+    let want = json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {},
+            "thoughtSignature": "EjQK"},
+        {"type": "toolCall", "id": "b", "name": "exec", "arguments": {}}]);
+    check(&chunks, want, StopReason::ToolUse);
+    // It may come again, or after the call.
+    let chunks = [
+        delta(json!({"tool_calls": [call("a", &Value::Null)]})),
+        delta(json!({"tool_calls": [{"extra_content": signature}]})),
+        delta(json!({"tool_calls": [{"id": "a", "extra_content": signature}]})),
+        finish("stop"),
+    ];
+    let want = json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {},
+        "thoughtSignature": "EjQK"}]);
+    check(&chunks, want, StopReason::ToolUse);
+}
+
+#[test]
+fn the_stop_reason_goes_by_what_came() {
+    let text = delta(json!({"content": "a"}));
+    for (reason, stop) in [
+        ("stop", StopReason::Stop),
+        ("length", StopReason::Length),
+        ("model_length", StopReason::Length),
+        ("tool_calls", StopReason::Stop),
+        ("function_call", StopReason::Stop),
+        ("eos", StopReason::Stop),
+    ] {
+        check(&[text.clone(), finish(reason)], said("a"), stop);
+    }
+    check(&[finish("stop")], json!([]), StopReason::Stop);
+    check(&[delta(json!({"refusal": "No."})), finish("stop")], said("No."), StopReason::Stop);
+}
+
+#[test]
+fn a_filtered_answer_is_refused_with_what_had_come() {
+    let stream = stream(&[delta(json!({"content": "a"})), finish("content_filter")]);
+    check_fault(&stream, "refused", "the provider `acme` withheld", "a");
+}
+
+#[test]
+fn an_error_in_the_stream_fails_the_call_at_once() {
+    let text = delta(json!({"content": "a"}));
+    let open = |event: &str| format!("data: {text}\n\n{event}\n\n");
+    let error = json!({"error": {"code": 502, "message": "gone"}, "choices": []});
+    check_fault(&open(&format!("data: {error}")), "unavailable", "error: gone", "a");
+    check_fault(&format!("data: {error}\n\ndata: [DONE]\n\n"), "unavailable", "gone", "");
+    check_fault(&open("data: {\"error\":\"boom\"}"), "unavailable", "boom", "a");
+    check_fault(&open("event: error\ndata: M"), "unavailable", "M", "a");
+    let typed = r#"event: error
+data: {"type":"error","error":{"type":"overloaded_error","message":"M"}}"#;
+    check_fault(&open(typed), "unavailable", "M", "a");
+    let flat = r#"data: {"object":"error","message":"Rate limit","type":"x","code":429}"#;
+    check_fault(&open(flat), "rate_limit", "Rate limit", "a");
+    let long = json!({"error": {"code": "context_length_exceeded", "message": "long"}});
+    check_fault(&open(&format!("data: {long}")), "context_length", "long", "a");
+    check_fault(&open(&format!("data: {}", finish("error"))), "unavailable", "`error`", "a");
+    let in_choice = json!({"choices": [{"error": {"code": 503, "message": "M"}, "delta": {},
+        "finish_reason": "error"}]});
+    check_fault(&open(&format!("data: {in_choice}")), "unavailable", "M", "a");
+}
+
+/// The event is told of while the other side keeps the connection open.
+#[test]
+fn an_error_does_not_wait_for_the_end() {
+    let mut decoder = OpenAiChat::new("acme").decoder();
+    let fed = decoder.feed(b"event: error\ndata: {\"message\":\"M\"}\n\n", &mut Vec::new());
+    assert!(fed.is_err_and(|it| it.to_string().contains("M")));
+}
+
+#[test]
+fn what_the_model_says_about_errors_is_no_error() {
+    let text = "Context overflow: prompt too large, rate limit, overloaded";
+    check(&[delta(json!({"content": text})), finish("stop")], said(text), StopReason::Stop);
+}
+
+#[test]
+fn a_piece_that_does_not_read_fails_the_call() {
+    let text = delta(json!({"content": "a"}));
+    let open = |event: &str| format!("data: {text}\n\ndata: {event}\n\ndata: [DONE]\n\n");
+    check_fault(&open("{\"choices\":[{\"del"), "unavailable", "not JSON", "a");
+    check_fault(&open("junk"), "unavailable", "junk", "a");
+    check_fault(&open("7"), "unavailable", "not an object", "a");
+    check_fault(&open(&"[".repeat(10_000)[..200]), "unavailable", "not JSON", "a");
+    assert_eq!(answer(&open("")), Ok((said("a"), StopReason::Stop, 0)));
+}
+
+fn usage(value: Value) -> Vec<Usage> {
+    let chunks =
+        [delta(json!({"content": "a"})), finish("stop"), json!({"choices": [], "usage": value})];
+    let usages = decode(&stream(&chunks)).0.into_iter().filter_map(|it| match it {
+        Delta::Usage(it) => Some(it),
+        _ => None,
+    });
+    usages.collect()
+}
+
+#[track_caller]
+fn check_usage(value: Value, [input, output, cache_read, cache_write, total_tokens]: [u64; 5]) {
+    let want = Usage { input, output, cache_read, cache_write, total_tokens, ..Usage::default() };
+    assert_eq!(usage(value), [want]);
+}
+
+#[test]
+fn usage_reads_however_it_is_written() {
+    let plain = json!({"prompt_tokens": 100, "completion_tokens": 6, "total_tokens": 106});
+    check_usage(plain, [100, 6, 0, 0, 106]);
+    check_usage(
+        json!({"prompt_tokens": "100", "completion_tokens": 6.0, "total_tokens": null}),
+        [100, 6, 0, 0, 0],
+    );
+    check_usage(
+        json!({"prompt_tokens": 100, "completion_tokens": -1, "prompt_tokens_details":
+            {"cached_tokens": 60, "cache_write_tokens": 30}}),
+        [10, 0, 60, 30, 0],
+    );
+    check_usage(json!({"prompt_tokens": 100, "prompt_cache_hit_tokens": 60}), [40, 0, 60, 0, 0]);
+    check_usage(
+        json!({"prompt_tokens": 5, "prompt_tokens_details": {"cached_tokens": 60}}),
+        [0, 0, 5, 0, 0],
+    );
+    check_usage(
+        json!({"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 18,
+            "completion_tokens_details": {"reasoning_tokens": 3}}),
+        [10, 8, 0, 0, 18],
+    );
+    for nothing in [json!(null), json!({}), json!([]), json!({"prompt_tokens": 0})] {
+        assert_eq!(usage(nothing), []);
+    }
+}
+
+#[test]
+fn usage_may_stand_in_any_chunk() {
+    let usage = json!({"prompt_tokens": 100, "completion_tokens": 6});
+    let place = |chunk: Value| {
+        let (deltas, _) = decode(&stream(&[chunk, finish("stop")]));
+        deltas.iter().filter(|it| matches!(it, Delta::Usage(_))).count()
+    };
+    assert_eq!(place(json!({"choices": [{"delta": {"content": "a"}}], "usage": usage})), 1);
+    assert_eq!(place(json!({"choices": [{"delta": {"content": "a"}, "usage": usage}]})), 1);
+    assert_eq!(place(json!({"choices": [], "x_groq": {"usage": usage}})), 1);
+}
+
+#[test]
+fn an_answer_that_is_not_streamed_reads_too() {
+    let message = json!({"role": "assistant", "content": "a", "tool_calls":
+        [{"id": "x", "type": "function", "function": {"name": "exec", "arguments": {}}}]});
+    let body = json!({"object": "chat.completion", "choices":
+        [{"index": 0, "message": message, "finish_reason": "tool_calls"}],
+        "usage": {"prompt_tokens": 1}});
+    let want = json!([{"type": "text", "text": "a"},
+        {"type": "toolCall", "id": "x", "name": "exec", "arguments": {}}]);
+    for body in [format!(" \r\n{body:#}\n"), format!("data: {body}\n\n")] {
+        assert_eq!(answer(&body), Ok((want.clone(), StopReason::ToolUse, 0)));
+    }
+    // A message after the pieces of it says nothing new.
+    let again = json!({"choices": [{"message": {"content": "a"}, "finish_reason": "stop"}]});
+    check(&[delta(json!({"content": "a"})), again], said("a"), StopReason::Stop);
+}
+
+#[test]
+fn a_body_that_is_no_answer_is_told_of() {
+    check_fault("{\"error\":{\"message\":\"M\",\"code\":401}}", "refused", "apiKey", "");
+    check_fault("[{\"error\":{\"message\":\"M\",\"code\":429}}]", "rate_limit", "M", "");
+    check_fault("{\"detail\":\"Not Found\"}", "unavailable", "Not Found", "");
+    check_fault("{\"choices\":[{\"message\":{\"cont", "unavailable", "not JSON", "");
+    check_fault("{}", "unavailable", "no message", "");
+    check_fault("<html>", "refused", "llm.providers.acme.baseUrl", "");
+}
+
+#[test]
+fn an_answer_without_end_is_refused() {
+    let text = "x".repeat(1024 * 1024);
+    let chunk = format!("data: {}\n\n", delta(json!({ "content": text })));
+    let mut decoder = OpenAiChat::new("acme").decoder();
+    let fed = (0..40).map(|_| decoder.feed(chunk.as_bytes(), &mut Vec::new()));
+    assert!(fed.filter(Result::is_err).count() > 0);
+    let call = |index: u64| json!([{"index": index, "id": index.to_string()}]);
+    let calls: Vec<Value> = (0..1_100).map(|it| delta(json!({ "tool_calls": call(it) }))).collect();
+    let (_, ended) = deltas(stream(&calls).as_bytes(), 4_096);
+    assert!(ended.is_err_and(|it| it.to_string().contains("tool calls")));
 }
