@@ -363,6 +363,7 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
                 sandboxes(number("sandboxes")),
                 waiting(number("waiting")),
             );
+            queues(health).for_each(|it| text.push_str(&it));
             let degraded = health.get("degraded").and_then(Value::as_array);
             for it in degraded.into_iter().flatten().filter_map(Value::as_str) {
                 text.push_str(&format!("degraded: {it}\n"));
@@ -372,6 +373,21 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
         None if runs => format!("the gateway (pid {pid}) does not answer\n"),
         None => "no gateway is running\n".to_owned(),
     }
+}
+
+/// A line for each provider at which calls wait.
+fn queues(health: &Value) -> impl Iterator<Item = String> {
+    let providers = health.get("providers").and_then(Value::as_array).into_iter().flatten();
+    providers.filter(|it| it["queued"].as_u64().is_some_and(|it| it > 0)).map(|it| {
+        let number = |name: &str| it[name].as_u64().unwrap_or(0);
+        format!(
+            "provider {}: {} running, {} waiting; the longest wait was {:.1} s\n",
+            it["provider"].as_str().unwrap_or_default(),
+            counted(number("running"), "call"),
+            number("queued"),
+            it["longestWaitSeconds"].as_f64().unwrap_or(0.0),
+        )
+    })
 }
 
 fn waiting(number: u64) -> String {

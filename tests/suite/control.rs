@@ -415,3 +415,55 @@ fn a_prompt_on_the_command_line_keeps_what_was_said() {
         "session": "cli:a:1"});
     assert_eq!(told, want);
 }
+
+/// A world whose turns may be silent for a second, with that cassette.
+fn impatient(cassette: &[&str]) -> World {
+    let world = some_world();
+    let limits = "limits: { inactivitySeconds: 1, execTimeoutSeconds: 60 },";
+    world.write_config(&world.agent("a", "", limits), "");
+    world.write_cassette(cassette);
+    world.start_gateway();
+    world
+}
+
+#[test]
+fn a_command_within_its_own_limit_is_no_silence() {
+    let sleep = r#"{"events":[{"toolCall":{"name":"exec","arguments":{"command":"sleep 2.5"}}}]}"#;
+    let world = impatient(&[sleep, DONE]);
+    let answer = prompt(&world, "api:a:1");
+    assert_eq!((answer.status, answer.json()), (200, json!({"response": "done"})));
+}
+
+#[test]
+fn a_turn_in_which_nothing_happens_is_ended() {
+    let world = impatient(&[STALL]);
+    let ended = say(&world, "api:a:1", "stall");
+    assert_eq!(ended.status, 504, "{}", ended.text());
+    let told = ended.json();
+    assert_eq!(told["category"], "inactive", "{told}");
+    assert!(told["error"].to_string().contains("limits.inactivitySeconds"), "{told}");
+    assert_eq!(messages(&world, "api:a:1"), ["user", "assistant error"]);
+}
+
+#[test]
+fn calls_that_wait_for_a_provider_are_shown() {
+    let world = some_world();
+    world.write_cassette(&[STALL]);
+    let text = fs::read_to_string(world.config_file()).expect("a configuration");
+    let text = text.replace("api: 'replay',", "api: 'replay', concurrency: 1,");
+    fs::write(world.config_file(), text).expect("written");
+    world.start_gateway();
+    let clients = ["api:a:1", "api:a:2", "api:a:3"].map(|it| stream(&world, it, "stall"));
+    wait_until("two wait", || health(&world)["providers"][0]["queued"] == 2);
+    let load = &health(&world)["providers"][0];
+    let seen = json!([load["provider"], load["concurrency"], load["running"]]);
+    assert_eq!(seen, json!(["p", 1, 1]));
+    let told = world.run(["gateway", "status"]).expect(0).text();
+    assert!(told.contains("provider p: 1 call running, 2 waiting"), "{told}");
+    let text = world.get("/metrics").text();
+    assert!(text.contains("beige_provider_queued{provider=\"p\"} 2\n"), "{text}");
+    // One that goes away while it waits gives its place up.
+    drop(clients);
+    wait_until("nothing runs", || health(&world)["running"] == 0);
+    assert_eq!(health(&world)["providers"][0]["queued"], 0);
+}
