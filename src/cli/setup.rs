@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
+use super::table::NOTHING;
 use super::{Command, Invocation, print, tidy, unknown};
 use crate::config::Home;
 use crate::error::{During, Kind, Result};
@@ -25,7 +26,8 @@ Usage: beige setup
 Makes ~/.beige (or $BEIGE_HOME), readable by you alone, with a commented
 config.json5. Never overwrites a file. Prints what to do next.
 ",
-    flags: &[],
+    takes: NOTHING,
+    actions: &[],
     run,
 };
 

@@ -8,7 +8,7 @@ pub mod daemon;
 mod handle;
 pub mod hub;
 mod running;
-mod runtime;
+pub mod runtime;
 mod serve;
 pub mod socket;
 mod turns;

@@ -6,6 +6,7 @@
 
 mod assemble;
 mod glob;
+pub mod probe;
 mod replay;
 mod tape;
 

@@ -1,0 +1,294 @@
+//! Whether a provider's server can be reached, for `beige doctor`: the name
+//! resolves, it takes the connection, TLS is sound, and one cheap `GET
+//! {base}/models` is answered. One request of bounded time and size; it says
+//! nothing of the key but whether it was refused.
+
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::time::Duration;
+
+use serde::Deserialize;
+use ureq::config::Config;
+use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::{Agent, Proxy, Timeout};
+
+use crate::config::{Endpoint, Provider, Reach};
+use crate::error::{Error, Kind, Result};
+
+/// How long the answer may take; and each step before it, whatever longer
+/// time the configuration grants.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Bytes of a list of models that are read.
+const LONGEST_LIST: u64 = 1024 * 1024;
+
+/// Bytes of a file of certificates that are read.
+const LONGEST_CERTIFICATES: u64 = 4 * 1024 * 1024;
+
+/// What a look at a provider shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// There is no server to be reached: it plays a cassette.
+    NoServer,
+    /// It answered 200, and these are the models it lists; `None` if what it
+    /// answered is no such list.
+    Answers(Option<Vec<String>>),
+    /// It answered 401 or 403: it is there, and takes no call with this key.
+    KeyRefused(u16),
+    /// It answered something else: it is there, and may know no list of models.
+    Reached(u16),
+    /// It was not reached.
+    Failed(Obstacle, String),
+}
+
+/// What kept a server from being reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The name has no address.
+    Name,
+    /// Nobody takes the connection, or the proxy does not pass it on.
+    Connection,
+    /// The connection is not secure: certificate, protocol.
+    Tls,
+    /// It takes connections and does not answer.
+    Silence,
+    /// Something of the configuration is not usable, such as the file of
+    /// certificates.
+    Setting,
+}
+
+/// Looks at a provider; takes at most a minute.
+pub fn probe(provider: &Provider) -> Probe {
+    match &provider.reach {
+        Reach::Cassette(_) => Probe::NoServer,
+        Reach::Endpoint(endpoint) => probe_endpoint(endpoint),
+    }
+}
+
+fn probe_endpoint(endpoint: &Endpoint) -> Probe {
+    let roots = match further_roots(endpoint) {
+        Ok(roots) => roots,
+        Err(error) => return Probe::Failed(Obstacle::Setting, error.to_string()),
+    };
+    let first = ask(endpoint, RootCerts::WebPki);
+    match (first, roots) {
+        // The file adds to the roots that everybody knows.
+        (Probe::Failed(Obstacle::Tls, _), Some(roots)) => ask(endpoint, roots),
+        (probe, _) => probe,
+    }
+}
+
+fn ask(endpoint: &Endpoint, roots: RootCerts) -> Probe {
+    let agent = match agent(endpoint, roots) {
+        Ok(agent) => agent,
+        Err(error) => return Probe::Failed(Obstacle::Setting, error.to_string()),
+    };
+    let mut request = agent.get(format!("{}/models", endpoint.base_url));
+    let has_own = |it: &(String, _)| it.0.eq_ignore_ascii_case("authorization");
+    if let Some(key) = endpoint.api_key.as_ref().filter(|_| !endpoint.headers.iter().any(has_own)) {
+        request = request.header("Authorization", format!("Bearer {}", key.expose()));
+    }
+    for (name, value) in &endpoint.headers {
+        request = request.header(name.as_str(), value.expose());
+    }
+    match request.call() {
+        Ok(mut response) => match response.status().as_u16() {
+            200 => Probe::Answers(models(response.body_mut().as_reader())),
+            status @ (401 | 403) => Probe::KeyRefused(status),
+            status => Probe::Reached(status),
+        },
+        Err(error) => Probe::Failed(obstacle(&error), error.to_string()),
+    }
+}
+
+fn agent(endpoint: &Endpoint, roots: RootCerts) -> Result<Agent> {
+    let proxy = match &endpoint.proxy {
+        None => None,
+        // Its text may hold a password.
+        Some(proxy) => Some(Proxy::new(proxy.expose()).map_err(|_| {
+            Error::new(Kind::Config, "`proxy` is no URL that a connection can be made by")
+        })?),
+    };
+    let connect = endpoint.timeouts.connect.min(PATIENCE);
+    let config: Config = Agent::config_builder()
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_redirects_will_error(false)
+        .tls_config(TlsConfig::builder().root_certs(roots).build())
+        .proxy(proxy)
+        .timeout_resolve(Some(connect))
+        .timeout_connect(Some(connect))
+        .timeout_recv_response(Some(PATIENCE))
+        .timeout_recv_body(Some(PATIENCE))
+        .build();
+    Ok(Agent::new_with_config(config))
+}
+
+/// The certificates of `caFile`.
+fn further_roots(endpoint: &Endpoint) -> Result<Option<RootCerts>> {
+    let Some(path) = &endpoint.ca_file else { return Ok(None) };
+    let fault =
+        |what: String| Error::new(Kind::Config, format!("caFile {}: {what}", path.display()));
+    let mut text = Vec::new();
+    let file = File::open(path).map_err(|it| fault(it.to_string()))?;
+    file.take(LONGEST_CERTIFICATES).read_to_end(&mut text).map_err(|it| fault(it.to_string()))?;
+    let mut certificates = Vec::new();
+    for item in parse_pem(&text) {
+        if let PemItem::Certificate(it) = item.map_err(|it| fault(it.to_string()))? {
+            certificates.push(it);
+        }
+    }
+    if certificates.is_empty() {
+        return Err(fault("it holds no certificate (PEM)".into()));
+    }
+    Ok(Some(RootCerts::from(certificates)))
+}
+
+/// The ids of a list of models, as far as it is one.
+fn models(body: impl Read) -> Option<Vec<String>> {
+    #[derive(Deserialize)]
+    struct List {
+        data: Vec<Model>,
+    }
+    #[derive(Deserialize)]
+    struct Model {
+        id: String,
+    }
+    let list: List = serde_json::from_reader(body.take(LONGEST_LIST)).ok()?;
+    Some(list.data.into_iter().map(|it| it.id).collect())
+}
+
+fn obstacle(error: &ureq::Error) -> Obstacle {
+    match error {
+        ureq::Error::HostNotFound | ureq::Error::Timeout(Timeout::Resolve) => Obstacle::Name,
+        ureq::Error::ConnectionFailed
+        | ureq::Error::ConnectProxyFailed(_)
+        | ureq::Error::Timeout(Timeout::Connect) => Obstacle::Connection,
+        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::TlsRequired => Obstacle::Tls,
+        // A handshake that fails comes as bytes that make no sense.
+        ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => Obstacle::Tls,
+        ureq::Error::Io(error) => match error.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::TimedOut => {
+                Obstacle::Silence
+            }
+            _ => Obstacle::Connection,
+        },
+        ureq::Error::Http(_) | ureq::Error::BadUri(_) | ureq::Error::InvalidProxyUrl => {
+            Obstacle::Setting
+        }
+        _ => Obstacle::Silence,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::config::{Api, Timeouts};
+    use crate::secret::Secret;
+    use crate::worker::Worker;
+
+    fn provider(base_url: String) -> Provider {
+        let second = Duration::from_secs(10);
+        let endpoint = Endpoint {
+            base_url,
+            api_key: Some(Secret::new("sk-very-secret")),
+            headers: vec![("X-Team".into(), Secret::new("red"))],
+            ca_file: None,
+            proxy: None,
+            timeouts: Timeouts { connect: second, first_byte: second, idle: second },
+        };
+        let reach = Reach::Endpoint(Box::new(endpoint));
+        Provider { api: Api::OpenAiCompletions, reach, concurrency: None, models: BTreeMap::new() }
+    }
+
+    /// What is found at a server that answers each request with these bytes,
+    /// and what it was asked last.
+    fn against(answer: &'static str) -> (Probe, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (asked, heard) = crossbeam_channel::bounded(1);
+        let server = Worker::spawn("server", move || {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|it| it > 0) {
+                head.push(byte[0]);
+            }
+            let _ = stream.write_all(answer.as_bytes());
+            let _ = asked.send(String::from_utf8_lossy(&head).into_owned());
+        });
+        let probe = probe(&provider(format!("http://{address}/v1")));
+        let head = heard.recv().expect("a request");
+        drop(server);
+        (probe, head)
+    }
+
+    #[test]
+    fn a_list_of_models_is_read() {
+        let (probe, head) = against(
+            "HTTP/1.1 200 OK\r\nContent-Length: 38\r\n\r\n{\"data\":[{\"id\":\"m1\",\"x\":1},{\"id\":\"m2\"}]}",
+        );
+        assert!(head.starts_with("GET /v1/models HTTP/1.1\r\n"), "{head}");
+        let head = head.to_lowercase();
+        assert!(head.contains("authorization: bearer sk-very-secret\r\n"), "{head}");
+        assert!(head.contains("x-team: red\r\n"), "{head}");
+        assert!(matches!(probe, Probe::Answers(_)), "{probe:?}");
+    }
+
+    #[track_caller]
+    fn check(answer: &'static str, want: Probe) {
+        assert_eq!(against(answer).0, want, "{answer}");
+    }
+
+    #[test]
+    fn each_answer_says_how_far_one_came() {
+        check("HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", Probe::KeyRefused(401));
+        check("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n", Probe::KeyRefused(403));
+        check("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", Probe::Reached(404));
+        // Followed, it would carry the key to whoever is named.
+        let redirect =
+            "HTTP/1.1 302 To\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n";
+        check(redirect, Probe::Reached(302));
+        check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", Probe::Answers(None));
+        let listed = "HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{\"data\":[{\"id\":\"m1\"}]}";
+        check(listed, Probe::Answers(Some(vec!["m1".into()])));
+    }
+
+    #[track_caller]
+    fn check_failed(provider: &Provider, want: Obstacle) {
+        let got = probe(provider);
+        assert!(matches!(&got, Probe::Failed(it, _) if *it == want), "{got:?} is not {want:?}");
+        assert!(!format!("{got:?}").contains("sk-very"), "{got:?}");
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_told_apart() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        check_failed(&provider(format!("http://{address}")), Obstacle::Connection);
+        check_failed(&provider("http://no-such-name.invalid".into()), Obstacle::Name);
+        let mut missing = provider(format!("https://{address}"));
+        if let Reach::Endpoint(endpoint) = &mut missing.reach {
+            endpoint.ca_file = Some("/nonexistent/ca.pem".into());
+        }
+        check_failed(&missing, Obstacle::Setting);
+    }
+
+    #[test]
+    fn a_server_without_tls_is_told_as_such() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let server = Worker::spawn("server", move || {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        check_failed(&provider(format!("https://{address}")), Obstacle::Tls);
+        drop(server);
+    }
+}
