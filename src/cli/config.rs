@@ -19,7 +19,7 @@ const BAD_CONFIG: u8 = 78;
 /// `beige config`.
 pub(super) const COMMAND: Command = Command {
     name: "config",
-    summary: "Check the configuration, show it with every default, print its schema",
+    summary: "Check the configuration, show it whole, print its schema",
     help: "\
 Usage: beige config check [--strict] [--json]
        beige config show [--json]

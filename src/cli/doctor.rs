@@ -8,6 +8,7 @@ mod home;
 mod providers;
 mod sandboxes;
 
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
@@ -84,7 +85,8 @@ struct Look<'a, T> {
 
 /// What a look found.
 enum Found {
-    Checks(Vec<Check>),
+    Gateway(Vec<Check>),
+    Provider(Check),
     Docker(sandboxes::Docker),
     Bubblewrap(Result<String>),
 }
@@ -92,6 +94,8 @@ enum Found {
 /// What is looked at.
 struct Patient {
     home: Home,
+    /// The configuration that a person named.
+    named: Option<PathBuf>,
     /// `None` if it is not sound.
     config: Option<Config>,
 }
@@ -115,10 +119,10 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
 
 /// Every check, in the order of the report, without a secret in it.
 fn examine(invocation: &Invocation) -> Result<Vec<Check>> {
-    let patient = Patient { home: invocation.home()?, config: sound(invocation)? };
+    let named = invocation.named_config_file()?;
+    let patient = Patient { home: invocation.home()?, named, config: sound(invocation)? };
     let mut checks = of_report(&examine_all(invocation)?);
     checks.extend(home::check(&patient));
-    checks.extend(gateway::check(&patient, invocation));
     checks.extend(slow_checks(&patient)?);
     let redactor = Redactor::new();
     let secrets = patient.config.iter().flat_map(|it| &it.secrets);
@@ -131,6 +135,7 @@ fn examine(invocation: &Invocation) -> Result<Vec<Check>> {
 
 fn slow_checks(patient: &Patient) -> Result<Vec<Check>> {
     let mut looks = vec![
+        Look::new("gateway", || Found::Gateway(gateway::check(patient))),
         Look::new("docker", || Found::Docker(sandboxes::Docker::look(patient))),
         Look::new("bubblewrap", || Found::Bubblewrap(sandboxes::bubblewrap())),
     ];
@@ -141,20 +146,22 @@ fn slow_checks(patient: &Patient) -> Result<Vec<Check>> {
         models.sort_unstable();
         models.dedup();
         looks.push(Look::new(&format!("provider {name}"), move || {
-            Found::Checks(vec![providers::check(name, provider, &models)])
+            Found::Provider(providers::check(name, provider, &models))
         }));
     }
-    let (mut docker, mut bubblewrap, mut others) = (None, None, Vec::new());
+    let (mut docker, mut bubblewrap, mut checks, mut last) = (None, None, Vec::new(), Vec::new());
     for found in side_by_side(looks)? {
         match found {
             Found::Docker(it) => docker = Some(it),
             Found::Bubblewrap(it) => bubblewrap = Some(it),
-            Found::Checks(it) => others.extend(it),
+            Found::Gateway(it) => checks.extend(it),
+            Found::Provider(it) => last.push(it),
         }
     }
-    let (Some(docker), Some(bubblewrap)) = (docker, bubblewrap) else { return Ok(others) };
-    let mut checks = sandboxes::check(patient, &docker, &bubblewrap);
-    checks.extend(others);
+    if let (Some(docker), Some(bubblewrap)) = (docker, bubblewrap) {
+        checks.extend(sandboxes::check(patient, &docker, &bubblewrap));
+    }
+    checks.extend(last);
     Ok(checks)
 }
 

@@ -89,7 +89,7 @@ fn page() -> String {
     page.push_str(&list("FILES", FILES));
     page.push_str(".SH EXAMPLES\n");
     for (what, line) in EXAMPLES {
-        page.push_str(&format!("{}:\n.PP\n{}.PP\n", roff(what), as_it_is(&format!("  {line}"))));
+        page.push_str(&format!(".PP\n{}:\n{}", roff(what), as_it_is(&format!("  {line}"))));
     }
     page.push_str(".SH SEE ALSO\n.BR bwrap (1),\n.BR docker (1)\n");
     page

@@ -42,6 +42,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     print(&format!(
         "{file} {first}.\n\nNext:\n  \
          beige config check                     says whether it is sound\n  \
+         beige doctor                           says whether all is in place\n  \
          beige exec assistant -- echo hello     runs a command in the agent's sandbox\n  \
          beige prompt assistant \"Who are you?\"  asks the agent; a recording answers\n  \
          beige gateway start                    starts the daemon\n\n\

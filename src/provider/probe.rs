@@ -171,6 +171,9 @@ fn obstacle(error: &ureq::Error) -> Obstacle {
             ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::TimedOut => {
                 Obstacle::Silence
             }
+            // What the kernel refuses has a number; what no name server knows
+            // has none.
+            _ if error.raw_os_error().is_none() => Obstacle::Name,
             _ => Obstacle::Connection,
         },
         ureq::Error::Http(_) | ureq::Error::BadUri(_) | ureq::Error::InvalidProxyUrl => {
@@ -271,7 +274,8 @@ mod tests {
         let address = listener.local_addr().expect("an address");
         drop(listener);
         check_failed(&provider(format!("http://{address}")), Obstacle::Connection);
-        check_failed(&provider("http://no-such-name.invalid".into()), Obstacle::Name);
+        // A label so long is in no name server, and none is asked.
+        check_failed(&provider(format!("http://{}.invalid", "x".repeat(64))), Obstacle::Name);
         let mut missing = provider(format!("https://{address}"));
         if let Reach::Endpoint(endpoint) = &mut missing.reach {
             endpoint.ca_file = Some("/nonexistent/ca.pem".into());

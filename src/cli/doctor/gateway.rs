@@ -2,17 +2,20 @@
 //! holds the home, whether it answers, whether its port is free.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::Invocation;
 use super::super::client::Api;
 use super::{Check, Patient};
 use crate::config::Gateway;
 use crate::gateway::ConfigInUse;
 use crate::gateway::daemon::{Holder, HomeLock, Role};
 
-pub(super) fn check(patient: &Patient, invocation: &Invocation) -> Vec<Check> {
+/// How long a gateway may take to say how it is.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
+
+pub(super) fn check(patient: &Patient) -> Vec<Check> {
     let mut checks = Vec::new();
     let (running, health) = match HomeLock::holder(&patient.home) {
         Ok(holder) => judge_holder(patient, holder, &mut checks),
@@ -23,7 +26,7 @@ pub(super) fn check(patient: &Patient, invocation: &Invocation) -> Vec<Check> {
         }
     };
     if health.is_some() {
-        checks.extend(other_config(patient, invocation));
+        checks.extend(other_config(patient));
     }
     if let Some(config) = &patient.config {
         checks.push(port(&config.gateway, running, health.as_ref()));
@@ -47,7 +50,7 @@ fn judge_holder(
         checks.push(Check::ok(name, format!("a `beige prompt` without a gateway runs ({pid})")));
         return (false, None);
     }
-    let answer = Api::new(&patient.home).get("/api/health");
+    let answer = Api::with_limit(&patient.home, ANSWERS_WITHIN).get("/api/health");
     checks.push(match &answer {
         Ok(health) => answering(&pid, health),
         Err(error) => Check::failure(
@@ -74,10 +77,9 @@ fn answering(pid: &str, health: &Value) -> Check {
 
 /// A gateway may serve another file than the one looked at, or an older state
 /// of it.
-fn other_config(patient: &Patient, invocation: &Invocation) -> Option<Check> {
+fn other_config(patient: &Patient) -> Option<Check> {
     let used = ConfigInUse::of_gateway(&patient.home)?;
-    let named = invocation.named_config_file().ok().flatten();
-    let difference = used.difference(named.as_deref())?;
+    let difference = used.difference(patient.named.as_deref())?;
     Some(Check::warning("gateway", difference, "to serve what is written: `beige gateway restart`"))
 }
 

@@ -217,7 +217,7 @@ fn size(bytes: u64) -> String {
     match bytes {
         0..1_048_576 => format!("{} KiB", bytes >> 10),
         1_048_576..1_073_741_824 => format!("{} MiB", bytes >> 20),
-        _ => format!("{}.{} GiB", bytes >> 30, (bytes % (1 << 30)) * 10 >> 30),
+        _ => format!("{}.{} GiB", bytes >> 30, ((bytes % (1 << 30)) * 10) >> 30),
     }
 }
 
