@@ -3,27 +3,22 @@
 //! {base}/models` is answered. One request of bounded time and size; it says
 //! nothing of the key but whether it was refused.
 
-use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::time::Duration;
 
 use serde::Deserialize;
-use ureq::config::Config;
-use ureq::tls::{PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::{Agent, Proxy, Timeout};
+use ureq::tls::RootCerts;
+use ureq::{Error, Timeout};
 
-use crate::config::{Endpoint, Provider, Reach};
-use crate::error::{Error, Kind, Result};
+use super::http::{Target, certificates, is_distrust};
+use super::{Fault, ends};
+use crate::config::{Endpoint, Provider, Reach, Timeouts};
 
-/// How long the answer may take; and each step before it, whatever longer
-/// time the configuration grants.
+/// How long each step may take, whatever longer time the configuration grants.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Bytes of a list of models that are read.
 const LONGEST_LIST: u64 = 1024 * 1024;
-
-/// Bytes of a file of certificates that are read.
-const LONGEST_CERTIFICATES: u64 = 4 * 1024 * 1024;
 
 /// What a look at a provider shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,91 +52,65 @@ pub enum Obstacle {
     Setting,
 }
 
-/// Looks at a provider; takes at most a minute.
-pub fn probe(provider: &Provider) -> Probe {
-    match &provider.reach {
-        Reach::Cassette(_) => Probe::NoServer,
-        Reach::Endpoint(endpoint) => probe_endpoint(endpoint),
+/// Looks at the provider of that name; takes at most a minute or so.
+pub fn probe(name: &str, provider: &Provider) -> Probe {
+    let Reach::Endpoint(endpoint) = &provider.reach else { return Probe::NoServer };
+    let target = Target::new(name, &hurried(endpoint), ends(name, provider).0.key_header());
+    match sets_of_roots(endpoint) {
+        Err(what) => Probe::Failed(Obstacle::Setting, what),
+        Ok(mut sets) => loop {
+            let roots = sets.pop().unwrap_or(RootCerts::WebPki);
+            let found = ask(&target, roots);
+            let is_distrusted = matches!(found, Probe::Failed(Obstacle::Tls, _));
+            if !is_distrusted || sets.is_empty() {
+                return found;
+            }
+        },
     }
 }
 
-fn probe_endpoint(endpoint: &Endpoint) -> Probe {
-    let roots = match further_roots(endpoint) {
-        Ok(roots) => roots,
-        Err(error) => return Probe::Failed(Obstacle::Setting, error.to_string()),
-    };
-    let first = ask(endpoint, RootCerts::WebPki);
-    match (first, roots) {
-        // The file adds to the roots that everybody knows.
-        (Probe::Failed(Obstacle::Tls, _), Some(roots)) => ask(endpoint, roots),
-        (probe, _) => probe,
-    }
+/// The same server, asked by somebody with less time.
+fn hurried(endpoint: &Endpoint) -> Endpoint {
+    let connect = endpoint.timeouts.connect.min(PATIENCE);
+    let timeouts = Timeouts { connect, first_byte: PATIENCE, idle: PATIENCE };
+    Endpoint { timeouts, ..endpoint.clone() }
 }
 
-fn ask(endpoint: &Endpoint, roots: RootCerts) -> Probe {
-    let agent = match agent(endpoint, roots) {
-        Ok(agent) => agent,
-        Err(error) => return Probe::Failed(Obstacle::Setting, error.to_string()),
+/// Whom to trust, the last of them first: as by a call.
+fn sets_of_roots(endpoint: &Endpoint) -> Result<Vec<RootCerts>, String> {
+    let mut sets = vec![RootCerts::WebPki];
+    if let Some(path) = &endpoint.ca_file {
+        sets.push(RootCerts::from(certificates(path)?));
+    }
+    Ok(sets)
+}
+
+fn ask(target: &Target, roots: RootCerts) -> Probe {
+    let unusable = |fault| Probe::Failed(Obstacle::Setting, target.mask(fault).to_string());
+    let (agent, question) = match (target.agent(roots), target.question("/models")) {
+        (Ok(agent), Ok(question)) => (agent, question),
+        (Err(fault), _) | (_, Err(fault)) => return unusable(fault),
     };
-    let mut request = agent.get(format!("{}/models", endpoint.base_url));
-    let has_own = |it: &(String, _)| it.0.eq_ignore_ascii_case("authorization");
-    if let Some(key) = endpoint.api_key.as_ref().filter(|_| !endpoint.headers.iter().any(has_own)) {
-        request = request.header("Authorization", format!("Bearer {}", key.expose()));
-    }
-    for (name, value) in &endpoint.headers {
-        request = request.header(name.as_str(), value.expose());
-    }
-    match request.call() {
+    match agent.run(question) {
         Ok(mut response) => match response.status().as_u16() {
             200 => Probe::Answers(models(response.body_mut().as_reader())),
             status @ (401 | 403) => Probe::KeyRefused(status),
             status => Probe::Reached(status),
         },
-        Err(error) => Probe::Failed(obstacle(&error), error.to_string()),
-    }
-}
-
-fn agent(endpoint: &Endpoint, roots: RootCerts) -> Result<Agent> {
-    let proxy = match &endpoint.proxy {
-        None => None,
-        // Its text may hold a password.
-        Some(proxy) => Some(Proxy::new(proxy.expose()).map_err(|_| {
-            Error::new(Kind::Config, "`proxy` is no URL that a connection can be made by")
-        })?),
-    };
-    let connect = endpoint.timeouts.connect.min(PATIENCE);
-    let config: Config = Agent::config_builder()
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .tls_config(TlsConfig::builder().root_certs(roots).build())
-        .proxy(proxy)
-        .timeout_resolve(Some(connect))
-        .timeout_connect(Some(connect))
-        .timeout_recv_response(Some(PATIENCE))
-        .timeout_recv_body(Some(PATIENCE))
-        .build();
-    Ok(Agent::new_with_config(config))
-}
-
-/// The certificates of `caFile`.
-fn further_roots(endpoint: &Endpoint) -> Result<Option<RootCerts>> {
-    let Some(path) = &endpoint.ca_file else { return Ok(None) };
-    let fault =
-        |what: String| Error::new(Kind::Config, format!("caFile {}: {what}", path.display()));
-    let mut text = Vec::new();
-    let file = File::open(path).map_err(|it| fault(it.to_string()))?;
-    file.take(LONGEST_CERTIFICATES).read_to_end(&mut text).map_err(|it| fault(it.to_string()))?;
-    let mut certificates = Vec::new();
-    for item in parse_pem(&text) {
-        if let PemItem::Certificate(it) = item.map_err(|it| fault(it.to_string()))? {
-            certificates.push(it);
+        Err(error) => {
+            let what = target.mask(Fault::Unavailable(cause(&error))).to_string();
+            Probe::Failed(obstacle(&error), what)
         }
     }
-    if certificates.is_empty() {
-        return Err(fault("it holds no certificate (PEM)".into()));
+}
+
+/// Without ureq's `io:` before it, which says nothing to a person.
+fn cause(error: &Error) -> String {
+    match error {
+        Error::Io(error) => error.to_string(),
+        Error::Timeout(_) => "it takes too long".into(),
+        other => other.to_string(),
     }
-    Ok(Some(RootCerts::from(certificates)))
 }
 
 /// The ids of a list of models, as far as it is one.
@@ -158,16 +127,14 @@ fn models(body: impl Read) -> Option<Vec<String>> {
     Some(list.data.into_iter().map(|it| it.id).collect())
 }
 
-fn obstacle(error: &ureq::Error) -> Obstacle {
+fn obstacle(error: &Error) -> Obstacle {
     match error {
-        ureq::Error::HostNotFound | ureq::Error::Timeout(Timeout::Resolve) => Obstacle::Name,
-        ureq::Error::ConnectionFailed
-        | ureq::Error::ConnectProxyFailed(_)
-        | ureq::Error::Timeout(Timeout::Connect) => Obstacle::Connection,
-        ureq::Error::Tls(_) | ureq::Error::Rustls(_) | ureq::Error::TlsRequired => Obstacle::Tls,
-        // A handshake that fails comes as bytes that make no sense.
-        ureq::Error::Io(error) if error.kind() == ErrorKind::InvalidData => Obstacle::Tls,
-        ureq::Error::Io(error) => match error.kind() {
+        _ if is_distrust(error) => Obstacle::Tls,
+        Error::HostNotFound | Error::Timeout(Timeout::Resolve) => Obstacle::Name,
+        Error::ConnectionFailed
+        | Error::ConnectProxyFailed(_)
+        | Error::Timeout(Timeout::Connect) => Obstacle::Connection,
+        Error::Io(error) => match error.kind() {
             ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::TimedOut => {
                 Obstacle::Silence
             }
@@ -176,9 +143,7 @@ fn obstacle(error: &ureq::Error) -> Obstacle {
             _ if error.raw_os_error().is_none() => Obstacle::Name,
             _ => Obstacle::Connection,
         },
-        ureq::Error::Http(_) | ureq::Error::BadUri(_) | ureq::Error::InvalidProxyUrl => {
-            Obstacle::Setting
-        }
+        Error::Http(_) | Error::BadUri(_) | Error::InvalidProxyUrl => Obstacle::Setting,
         _ => Obstacle::Silence,
     }
 }
@@ -190,7 +155,7 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
-    use crate::config::{Api, Timeouts};
+    use crate::config::Api;
     use crate::secret::Secret;
     use crate::worker::Worker;
 
@@ -224,7 +189,7 @@ mod tests {
             let _ = stream.write_all(answer.as_bytes());
             let _ = asked.send(String::from_utf8_lossy(&head).into_owned());
         });
-        let probe = probe(&provider(format!("http://{address}/v1")));
+        let probe = probe("p", &provider(format!("http://{address}/v1")));
         let head = heard.recv().expect("a request");
         drop(server);
         (probe, head)
@@ -263,7 +228,7 @@ mod tests {
 
     #[track_caller]
     fn check_failed(provider: &Provider, want: Obstacle) {
-        let got = probe(provider);
+        let got = probe("p", provider);
         assert!(matches!(&got, Probe::Failed(it, _) if *it == want), "{got:?} is not {want:?}");
         assert!(!format!("{got:?}").contains("sk-very"), "{got:?}");
     }

@@ -13,7 +13,7 @@ pub(super) fn check(name: &str, provider: &Provider, models: &[&str]) -> Check {
     let Reach::Endpoint(endpoint) = &provider.reach else { return cassette(title, name, provider) };
     let place = without_login(&endpoint.base_url);
     let key = format!("llm.providers.{name}");
-    match probe(provider) {
+    match probe(name, provider) {
         Probe::NoServer => cassette(title, name, provider),
         Probe::Answers(listed) => {
             let absent: Vec<&str> = match &listed {
