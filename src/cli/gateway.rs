@@ -1,10 +1,11 @@
 //! `beige gateway`: starts, stops and looks at the daemon.
 
+mod logs;
+
 use std::cell::Cell;
 use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
@@ -19,22 +20,17 @@ use super::client::{self, Api};
 use super::logger::{self, GatewayLog};
 use super::table::{NOTHING, Word, action, flag, valued};
 use super::{
-    Command, Invocation, counted, present, print, process, setup, tell, tidy, unknown,
-    unknown_action,
+    Command, Invocation, counted, print, process, setup, tell, tidy, unknown, unknown_action,
 };
 use crate::channel::http::Http;
 use crate::config::Home;
-use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{Holder, HomeLock, Role};
 use crate::gateway::{self, ConfigInUse, End, Fresh, FrontEnds};
-use crate::worker::{Cancel, Worker};
+use crate::worker::Worker;
 
 /// What the daemon writes once it answers, before its address.
 const READY: &str = "ready ";
-
-/// What there is to say of a log that is not there.
-const NO_LOG: &str = "there is no log yet; the gateway writes it once it has run in the background";
 
 /// How long a start may take: a prompt that holds the home is waited for.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -110,7 +106,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         Some("stop") => stop(&invocation.home()?),
         Some("restart") => restart(invocation),
         Some("status") => status(invocation, options.json),
-        Some("logs") => logs(invocation, &options),
+        Some("logs") => logs::logs(invocation, options.lines.unwrap_or(50), options.follow),
         Some(other) => Err(unknown_action(&COMMAND, other)),
         None => Err(Error::new(Kind::Usage, "say start, stop, restart, status or logs")),
     }
@@ -477,90 +473,4 @@ fn waiting(number: u64) -> String {
 
 fn sandboxes(number: u64) -> String {
     format!("{number} sandbox{}", if number == 1 { "" } else { "es" })
-}
-
-fn logs(invocation: &Invocation, options: &Options) -> Result<u8> {
-    let path = invocation.load_config()?.0.gateway.log_file;
-    let what = format!("read {}", path.display());
-    let mut file =
-        open_own(&path, File::options().read(true)).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::new(Kind::Missing, NO_LOG),
-            _ => Error::new(Kind::Internal, format!("{what}: {error}")),
-        })?;
-    let start =
-        tail_start(&mut file, options.lines.unwrap_or(50)).during(Kind::Internal, what.clone())?;
-    file.seek(SeekFrom::Start(start)).during(Kind::Internal, what)?;
-    copy(&mut file)?;
-    if options.follow {
-        follow(&path, file)?;
-    }
-    Ok(0)
-}
-
-/// Where the newest `lines` lines begin, looking at no more than the last
-/// mebibyte.
-fn tail_start(file: &mut File, lines: usize) -> std::io::Result<u64> {
-    const WINDOW: u64 = 1024 * 1024;
-    let length = file.metadata()?.len();
-    let from = length.saturating_sub(WINDOW);
-    file.seek(SeekFrom::Start(from))?;
-    let mut bytes = Vec::new();
-    file.take(WINDOW).read_to_end(&mut bytes)?;
-    let newlines = bytes.iter().enumerate().rev().filter(|it| *it.1 == b'\n').map(|it| it.0);
-    // The last newline ends the last line; the one before `lines` of them ends
-    // the line before the first that is shown.
-    let start = newlines.skip(lines).map(|it| it as u64 + 1).next().unwrap_or(0);
-    Ok(from + start)
-}
-
-fn copy(file: &mut File) -> Result<()> {
-    let mut buffer = [0; 16 * 1024];
-    loop {
-        match file.read(&mut buffer).during(Kind::Internal, "read the log")? {
-            0 => return Ok(()),
-            count => present(&String::from_utf8_lossy(&buffer[..count]))?,
-        }
-    }
-}
-
-/// Goes on as lines come, over rotation, until the reader goes away.
-fn follow(path: &Path, mut file: File) -> Result<()> {
-    let never = Cancel::never();
-    loop {
-        copy(&mut file)?;
-        select! {
-            recv(never.gone()) -> _ => return Ok(()),
-            recv(after(Duration::from_millis(200))) -> _ => {}
-        }
-        let same = match (file.metadata(), path.metadata()) {
-            (Ok(open), Ok(named)) => open.ino() == named.ino() && open.dev() == named.dev(),
-            _ => true,
-        };
-        if !same {
-            copy(&mut file)?;
-            file = open_own(path, File::options().read(true))
-                .during(Kind::Internal, format!("read {}", path.display()))?;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_newest_lines_are_found() {
-        let path = std::env::temp_dir().join(format!("beige-tail-{}", std::process::id()));
-        std::fs::write(&path, "one\ntwo\nthree\n").expect("written");
-        #[track_caller]
-        fn check(path: &Path, lines: usize, want: u64) {
-            let mut file = File::open(path).expect("open");
-            assert_eq!(tail_start(&mut file, lines).expect("read"), want);
-        }
-        check(&path, 1, 8);
-        check(&path, 2, 4);
-        check(&path, 9, 0);
-        check(&path, 0, 14);
-        std::fs::remove_file(&path).expect("removed");
-    }
 }
