@@ -14,6 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::client::{self, Api};
+use super::table::{NOTHING, Word, action, flag, valued};
 use super::{Command, Invocation, counted, print, setup, tell, tidy, unknown, unknown_action};
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
@@ -68,12 +69,16 @@ logs      the newest lines of the gateway's log
 Exit code 78: a restart cannot cure it (bad configuration, port taken, another
 gateway on this home).
 ",
-    flags: &["foreground", "json"],
+    takes: NOTHING,
+    actions: &[
+        action("start", &[flag(&["--foreground"])]),
+        action("stop", &[]),
+        action("restart", &[]),
+        action("status", &[flag(&["--json"])]),
+        action("logs", &[valued(&["-n"], Word::Any), flag(&["-f"])]),
+    ],
     run,
 };
-
-/// What can be done with it.
-const ACTIONS: &[&str] = &["start", "stop", "restart", "status", "logs"];
 
 #[derive(Default)]
 struct Options {
@@ -94,8 +99,8 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         Some("stop") => stop(&invocation.home()?),
         Some("restart") => restart(invocation),
         Some("status") => status(invocation, options.json),
-        Some("logs") => logs::logs(invocation, &options),
-        Some(other) => Err(unknown_action(&COMMAND, other, ACTIONS)),
+        Some("logs") => logs::logs(invocation, options.lines.unwrap_or(50), options.follow),
+        Some(other) => Err(unknown_action(&COMMAND, other)),
         None => Err(Error::new(Kind::Usage, "say start, stop, restart, status or logs")),
     }
 }

@@ -9,6 +9,7 @@ use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
 use super::client::{self, Api};
+use super::table::{Takes, Word, flag, valued};
 use super::{Command, Invocation, logger, present, tell, unknown};
 use crate::config::{Config, Home, ModelRef};
 use crate::error::{During, Error, Kind, Result};
@@ -57,7 +58,16 @@ Options:
 Exit codes: 0 answered, 1 failed, 2 usage, 78 bad configuration, 130 and 143
 by a signal.
 ",
-    flags: &["session", "model", "json", "stream-json"],
+    takes: Takes {
+        flags: &[
+            valued(&["--session"], Word::Any),
+            valued(&["--model"], Word::Any),
+            flag(&["--json"]),
+            flag(&["--stream-json"]),
+        ],
+        operands: &[Word::Agent, Word::Any],
+    },
+    actions: &[],
     run,
 };
 

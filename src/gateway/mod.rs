@@ -11,7 +11,7 @@ mod handle;
 pub mod hub;
 mod meter;
 mod running;
-mod runtime;
+pub mod runtime;
 mod serve;
 pub mod socket;
 mod subscription;

@@ -1,5 +1,5 @@
 //! `beige gateway logs`: the newest lines of the gateway's log, and those that
-//! come, over rotation. A look at a file; the gateway need not run.
+//! come. Reads a bounded piece of the file, whatever its length.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{after, select};
 
-use super::{Invocation, Options};
-use crate::cli::present;
+use super::super::{Invocation, present};
 use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
 use crate::worker::Cancel;
@@ -18,7 +17,8 @@ use crate::worker::Cancel;
 /// What there is to say of a log that is not there.
 const NO_LOG: &str = "there is no log yet; the gateway writes it once it has run in the background";
 
-pub(super) fn logs(invocation: &Invocation, options: &Options) -> Result<u8> {
+/// Prints the newest `lines` lines; with `follow` goes on as they come.
+pub(super) fn logs(invocation: &Invocation, lines: usize, follow: bool) -> Result<u8> {
     let path = invocation.load_config()?.0.gateway.log_file;
     let what = format!("read {}", path.display());
     let mut file =
@@ -26,12 +26,11 @@ pub(super) fn logs(invocation: &Invocation, options: &Options) -> Result<u8> {
             ErrorKind::NotFound => Error::new(Kind::Missing, NO_LOG),
             _ => Error::new(Kind::Internal, format!("{what}: {error}")),
         })?;
-    let start =
-        tail_start(&mut file, options.lines.unwrap_or(50)).during(Kind::Internal, what.clone())?;
+    let start = tail_start(&mut file, lines).during(Kind::Internal, what.clone())?;
     file.seek(SeekFrom::Start(start)).during(Kind::Internal, what)?;
     copy(&mut file)?;
-    if options.follow {
-        follow(&path, file)?;
+    if follow {
+        go_on(&path, file)?;
     }
     Ok(0)
 }
@@ -63,7 +62,7 @@ fn copy(file: &mut File) -> Result<()> {
 }
 
 /// Goes on as lines come, over rotation, until the reader goes away.
-fn follow(path: &Path, mut file: File) -> Result<()> {
+fn go_on(path: &Path, mut file: File) -> Result<()> {
     let never = Cancel::never();
     loop {
         copy(&mut file)?;
