@@ -11,6 +11,7 @@ mod glob;
 mod http;
 mod openai_chat;
 mod pool;
+pub mod probe;
 mod replay;
 mod sse;
 mod tape;

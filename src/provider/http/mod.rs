@@ -13,6 +13,7 @@ use std::sync::Arc;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
+pub(super) use fault::is_distrust;
 pub(super) use roots::certificates;
 pub(super) use target::Target;
 

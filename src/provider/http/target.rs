@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ureq::http::header::{self, HeaderName, HeaderValue};
+use ureq::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ureq::http::response::Parts;
 use ureq::http::{Request, Response};
 use ureq::tls::{RootCerts, TlsConfig};
@@ -56,7 +56,7 @@ impl Target {
     }
 
     /// `https://host:port/path`, which holds no secret.
-    pub(super) fn url(&self) -> &str {
+    pub(in crate::provider) fn url(&self) -> &str {
         &self.endpoint.base_url
     }
 
@@ -78,7 +78,7 @@ impl Target {
     }
 
     /// An agent that keeps one connection.
-    pub(super) fn agent(&self, roots: RootCerts) -> Result<Agent, Fault> {
+    pub(in crate::provider) fn agent(&self, roots: RootCerts) -> Result<Agent, Fault> {
         let proxy = self.endpoint.proxy.as_ref().map(|it| through(it.expose()));
         let proxy = proxy.transpose().map_err(|_| {
             Fault::Ours(format!("`{}` is not the URL of a proxy", self.setting("proxy")))
@@ -124,6 +124,20 @@ impl Target {
             let (name, value) = self.header(name, value)?;
             headers.insert(name, value);
         }
+        self.introduce(headers)?;
+        Ok(request)
+    }
+
+    /// A question without a body, with the key and a person's headers.
+    pub(in crate::provider) fn question(&self, path: &str) -> Result<Request<()>, Fault> {
+        let request = Request::get(format!("{}{path}", self.url())).body(());
+        let mut request = request.map_err(|it| self.unsendable(&it))?;
+        self.introduce(request.headers_mut())?;
+        Ok(request)
+    }
+
+    /// Says who asks.
+    fn introduce(&self, headers: &mut HeaderMap) -> Result<(), Fault> {
         if let Some(key) = &self.endpoint.api_key {
             let (name, before) = self.key_header;
             let (name, value) = self.header(name, &format!("{before}{}", key.expose()))?;
@@ -133,7 +147,7 @@ impl Target {
             let (name, value) = self.header(name, value.expose())?;
             headers.insert(name, value);
         }
-        Ok(request)
+        Ok(())
     }
 
     /// The provider said no: its status, its headers, its own words.
@@ -170,7 +184,7 @@ impl Target {
     }
 
     /// The same fault without a secret of this server.
-    pub(super) fn mask(&self, fault: Fault) -> Fault {
+    pub(in crate::provider) fn mask(&self, fault: Fault) -> Fault {
         fault.map_text(|it| self.redactor.mask(&self.whole(&it)).into_owned())
     }
 
