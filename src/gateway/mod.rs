@@ -10,6 +10,7 @@ pub mod hub;
 mod running;
 mod runtime;
 mod serve;
+mod sessions;
 pub mod socket;
 mod turns;
 mod view;
@@ -26,6 +27,7 @@ pub use config_in_use::ConfigInUse;
 pub use handle::{Handle, Place};
 pub use hub::Fresh;
 pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
+pub use sessions::SessionChange;
 pub use turns::PromptRequest;
 pub use view::{AgentView, Health, ModelView};
 
