@@ -4,6 +4,7 @@
 
 mod audit;
 mod client;
+mod columns;
 mod config;
 mod exec;
 mod gateway;
@@ -11,6 +12,7 @@ mod logger;
 mod process;
 mod prompt;
 mod sandbox;
+mod sessions;
 mod setup;
 mod stdin;
 
@@ -38,6 +40,7 @@ const COMMANDS: &[&Command] = &[
     &exec::COMMAND,
     &prompt::COMMAND,
     &sandbox::COMMAND,
+    &sessions::COMMAND,
     &audit::COMMAND,
     &config::COMMAND,
 ];
