@@ -15,9 +15,10 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use super::client::Api;
+use super::client::{self, Api};
+use super::logger::{self, GatewayLog};
 use super::{
-    Command, Invocation, counted, logger, present, print, process, setup, tell, tidy, unknown,
+    Command, Invocation, counted, present, print, process, setup, tell, tidy, unknown,
     unknown_action,
 };
 use crate::channel::http::Http;
@@ -43,6 +44,9 @@ const STOP_LIMIT: Duration = Duration::from_secs(60);
 /// How long a gateway may hold the home without having written who it is.
 const NAME_LIMIT: Duration = Duration::from_secs(5);
 
+/// Largest refusal that is read, in bytes.
+const MAX_REFUSAL: u64 = 64 * 1024;
+
 /// Pause between two looks at a process or a file of others.
 const PAUSE: Duration = Duration::from_millis(25);
 
@@ -61,7 +65,9 @@ start     starts the daemon; returns when it answers or says why it does not.
           The first start makes ~/.beige.
             --foreground  stay, and log to standard error (systemd)
 stop      lets what runs end (30 s, then it is called off), then stops
-restart   stop, then start; a broken configuration stops nothing
+restart   stop, then start; a broken configuration stops nothing. A gateway
+          that runs in the foreground, as under systemd, takes the
+          configuration over and starts afresh by itself
 status    whether it runs; exit 0 if it does, 1 if not
             --json        one JSON document
 logs      the newest lines of the gateway's log
@@ -159,25 +165,31 @@ fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
     } else {
         first_start(invocation, &home)?;
     }
-    let fresh = fresh(invocation)?;
-    let (config, redactor) = (&fresh.config, &fresh.redactor);
-    if daemon {
-        logger::to_file(&config.gateway, redactor.clone())?;
-    } else {
-        logger::to_stderr(config.gateway.log_level, redactor.clone())?;
-    }
-    let log_file = config.gateway.log_file.clone();
-    let known = redactor.clone();
-    let address = Cell::new(None);
+    let read = || fresh(invocation, daemon);
+    let fresh = read()?;
+    let place = if daemon { logger::Place::File } else { logger::Place::Stderr };
+    let log = GatewayLog::start(place, &fresh.config.gateway, fresh.redactor.clone())?;
+    let log_file = fresh.config.gateway.log_file.clone();
+    let known = fresh.redactor.clone();
+    let (address, detached) = (Cell::new(None), Cell::new(false));
     let front = FrontEnds {
         start: &|handle, doors, config| {
             address.set(doors.tcp.local_addr().ok());
+            log.follow(&config.gateway);
+            if detached.get()
+                && let Err(error) = panics_to(&config.gateway.log_file)
+            {
+                log::warn!("{error}");
+            }
             Http::start(handle, doors.tcp, doors.unix, config)
                 .map(|it| Box::new(it) as Box<dyn Send>)
         },
-        ready: &|| if daemon { detach(&log_file, address.get()) } else { Ok(()) },
+        ready: &|| {
+            detached.set(daemon);
+            if daemon { detach(&log_file, address.get()) } else { Ok(()) }
+        },
         reload: &|| {
-            let fresh = self::fresh(invocation)?;
+            let fresh = read()?;
             // The log goes on, so it must know the new secrets; it forgets
             // none of the old.
             fresh.config.secrets.iter().for_each(|it| known.learn(it.expose()));
@@ -193,8 +205,9 @@ fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
 }
 
 /// The configuration as it is now.
-fn fresh(invocation: &Invocation) -> Result<Fresh> {
+fn fresh(invocation: &Invocation, daemon: bool) -> Result<Fresh> {
     let in_use = ConfigInUse::look(&invocation.config_file()?);
+    let in_use = if daemon { in_use } else { in_use.in_foreground() };
     let (config, redactor) = invocation.load_config()?;
     Ok(Fresh { config, redactor, in_use })
 }
@@ -209,12 +222,17 @@ fn detach(log_file: &Path, address: Option<SocketAddr>) -> Result<()> {
     let what = "leave the terminal";
     let address = address.map_or_else(String::new, |it| it.to_string());
     print(&format!("{READY}{address}\n"))?;
-    let null =
-        File::options().read(true).write(true).open("/dev/null").during(Kind::Internal, what)?;
-    let log = File::options().append(true).open(log_file).ok();
+    let null = File::options().write(true).open("/dev/null").during(Kind::Internal, what)?;
     rustix::stdio::dup2_stdout(&null).during(Kind::Internal, what)?;
-    // A panic's words belong into the log.
-    rustix::stdio::dup2_stderr(log.as_ref().unwrap_or(&null)).during(Kind::Internal, what)
+    panics_to(log_file)
+}
+
+/// A panic's words belong into the log.
+fn panics_to(log_file: &Path) -> Result<()> {
+    let log = File::options().append(true).open(log_file);
+    let log = log.or_else(|_| File::options().write(true).open("/dev/null"));
+    let what = "lead standard error into the log";
+    rustix::stdio::dup2_stderr(log.during(Kind::Internal, what)?).during(Kind::Internal, what)
 }
 
 /// The first start makes the home.
@@ -236,7 +254,8 @@ fn start(invocation: &Invocation) -> Result<u8> {
 }
 
 /// Stops and starts, if what is to be started can be: a configuration that is
-/// wrong ends no gateway that works.
+/// wrong ends no gateway that works. A gateway that somebody else started, such
+/// as systemd, stays that one's and starts afresh by itself.
 fn restart(invocation: &Invocation) -> Result<u8> {
     let home = invocation.home()?;
     first_start(invocation, &home)?;
@@ -244,8 +263,48 @@ fn restart(invocation: &Invocation) -> Result<u8> {
         let runs = running(&home)?.is_some();
         return Err(if runs { error.within("the running gateway was left alone") } else { error });
     }
+    let in_use = ConfigInUse::of_gateway(&home).filter(ConfigInUse::is_in_foreground);
+    if running(&home)?.is_some() && in_use.is_some() {
+        invocation.tell_of_other_config("gateway");
+        return start_afresh(&home);
+    }
     stop(&home)?;
     launch(invocation)
+}
+
+/// Has the gateway that runs start afresh and waits until it answers again.
+fn start_afresh(home: &Home) -> Result<u8> {
+    let api = Api::new(home);
+    let before = api.get("/api/health")?["startedAt"].clone();
+    let reply = api.post("/api/gateway/restart", &json!({}))?;
+    if reply.status != 202 {
+        let mut body = Vec::new();
+        reply.body.take(MAX_REFUSAL).read_to_end(&mut body).during(Kind::Internal, "read")?;
+        return Err(client::refusal(reply.status, &body));
+    }
+    let started = Instant::now();
+    while started.elapsed() < STOP_LIMIT + START_LIMIT {
+        select! { recv(after(PAUSE)) -> _ => {} }
+        match api.get("/api/health") {
+            Ok(health) if health["startedAt"] != before => return afresh(&health),
+            Ok(health) if health["reloadError"].is_string() => return afresh(&health),
+            // It waits for what runs, or does not listen for a moment.
+            _ => {}
+        }
+    }
+    Err(Error::new(Kind::Timeout, "the gateway did not start afresh; its log says more"))
+}
+
+fn afresh(health: &Value) -> Result<u8> {
+    match health["reloadError"].as_str() {
+        Some(error) => Err(Error::new(Kind::Config, error)),
+        None => {
+            let place = place(health["address"].as_str());
+            print(&format!("the gateway has started afresh{place}\n"))?;
+            tell("its process is the same: who started it starts a new program");
+            Ok(0)
+        }
+    }
 }
 
 fn launch(invocation: &Invocation) -> Result<u8> {
@@ -389,11 +448,12 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
         Some(health) => {
             let number = |name| health.get(name).and_then(Value::as_u64).unwrap_or(0);
             let mut text = format!(
-                "the gateway runs (pid {pid}){}, up {} s, {}, {}\n",
+                "the gateway runs (pid {pid}){}, up {} s, {}, {}{}\n",
                 place(health.get("address").and_then(Value::as_str)),
                 number("uptimeSeconds"),
                 counted(number("agents"), "agent"),
                 sandboxes(number("sandboxes")),
+                waiting(number("waiting")),
             );
             let degraded = health.get("degraded").and_then(Value::as_array);
             for it in degraded.into_iter().flatten().filter_map(Value::as_str) {
@@ -404,6 +464,10 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
         None if runs => format!("the gateway (pid {pid}) does not answer\n"),
         None => "no gateway is running\n".to_owned(),
     }
+}
+
+fn waiting(number: u64) -> String {
+    if number == 0 { String::new() } else { format!(", {} in line", counted(number, "prompt")) }
 }
 
 fn sandboxes(number: u64) -> String {

@@ -1,11 +1,14 @@
 //! The log: one line a record, secrets masked, rotated by size. To standard
-//! error in the foreground, else to `gateway.logFile`.
+//! error in the foreground, else to `gateway.logFile`. That of a gateway
+//! follows the configuration that it serves.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
-use env_logger::{Builder, Target};
+use env_logger::{Builder, Logger, Target};
+use log::Log;
 
 use crate::clock;
 use crate::config;
@@ -18,15 +21,66 @@ const PROGRESS: &str = "progress";
 /// Longest text of one record, in bytes.
 const MAX_RECORD: usize = 8 * 1024;
 
-/// Log to standard error, at a level (`BEIGE_LOG` overrides it).
-pub(super) fn to_stderr(level: log::LevelFilter, redactor: Redactor) -> Result<()> {
-    install(level, redactor, Target::Stderr)
+/// The log of a gateway.
+pub(super) struct GatewayLog {
+    current: Arc<RwLock<Logger>>,
+    place: Place,
+    redactor: Redactor,
 }
 
-/// Log to the file of the configuration.
-pub(super) fn to_file(gateway: &config::Gateway, redactor: Redactor) -> Result<()> {
-    let file = RotatingFile::open(gateway)?;
-    install(gateway.log_level, redactor, Target::Pipe(Box::new(file)))
+/// Where a gateway logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// To standard error.
+    Stderr,
+    /// To the file of the configuration.
+    File,
+}
+
+impl GatewayLog {
+    /// Begins to log, at the level of the configuration (`BEIGE_LOG` overrides
+    /// it).
+    pub(super) fn start(
+        place: Place,
+        gateway: &config::Gateway,
+        redactor: Redactor,
+    ) -> Result<Self> {
+        let logger = logger(place, gateway, &redactor)?;
+        log::set_max_level(logger.filter());
+        let current = Arc::new(RwLock::new(logger));
+        log::set_boxed_logger(Box::new(Current(Arc::clone(&current))))
+            .during(Kind::Internal, "start the log")?;
+        Ok(Self { current, place, redactor })
+    }
+
+    /// Goes on as that configuration says; where it cannot, as before.
+    pub(super) fn follow(&self, gateway: &config::Gateway) {
+        match logger(self.place, gateway, &self.redactor) {
+            Ok(logger) => {
+                let level = logger.filter();
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = logger;
+                log::set_max_level(level);
+            }
+            Err(error) => log::error!("the log goes on as before: {error}"),
+        }
+    }
+}
+
+/// Passes records to the logger of the configuration that is served.
+struct Current(Arc<RwLock<Logger>>);
+
+impl Log for Current {
+    fn enabled(&self, metadata: &log::Metadata<'_>) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).enabled(metadata)
+    }
+
+    fn log(&self, record: &log::Record<'_>) {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).log(record);
+    }
+
+    fn flush(&self) {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).flush();
+    }
 }
 
 /// Log of a one-shot: warnings, and the progress of what takes long, as plain
@@ -45,9 +99,14 @@ pub(super) fn for_one_call(redactor: Redactor) -> Result<()> {
         .map_err(|error| Error::new(Kind::Internal, format!("start the log: {error}")))
 }
 
-fn install(level: log::LevelFilter, redactor: Redactor, target: Target) -> Result<()> {
-    Builder::new()
-        .filter_level(level)
+fn logger(place: Place, gateway: &config::Gateway, redactor: &Redactor) -> Result<Logger> {
+    let target = match place {
+        Place::Stderr => Target::Stderr,
+        Place::File => Target::Pipe(Box::new(RotatingFile::open(gateway)?)),
+    };
+    let redactor = redactor.clone();
+    let logger = Builder::new()
+        .filter_level(gateway.log_level)
         .parse_env("BEIGE_LOG")
         .target(target)
         .format(move |out, record| {
@@ -55,8 +114,8 @@ fn install(level: log::LevelFilter, redactor: Redactor, target: Target) -> Resul
             let text = redactor.mask(cut(&text));
             writeln!(out, "{} {:5} {}", clock::now(), record.level(), one_line(&text))
         })
-        .try_init()
-        .map_err(|error| Error::new(Kind::Internal, format!("start the log: {error}")))
+        .build();
+    Ok(logger)
 }
 
 /// At most [`MAX_RECORD`] bytes, cut between characters.

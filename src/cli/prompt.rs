@@ -15,7 +15,7 @@ use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{HomeLock, Role};
 use crate::gateway::{Gateway, PromptRequest};
 use crate::secret::Redactor;
-use crate::turn::TurnEvent;
+use crate::turn::{TurnEvent, category_of};
 use crate::worker::Cancel;
 
 /// Longest prompt on standard input, in bytes.
@@ -349,16 +349,15 @@ impl Told {
     /// What no turn tells, since none was begun or its end was not heard.
     fn tell_failure(&mut self, error: &Error) -> Result<()> {
         self.has_ended = true;
-        let error = error.to_string();
         match self.form {
             Form::Text => Ok(()),
-            Form::Json => present(&format!("{}\n", json!({ "error": error }))),
+            Form::Json => {
+                let category = category_of(error.kind());
+                let document = json!({ "error": error.to_string(), "category": category });
+                present(&format!("{document}\n"))
+            }
             Form::Stream => {
-                let error = serde_json::to_string(&TurnEvent::Error {
-                    category: "gateway",
-                    message: error,
-                    partial: None,
-                });
+                let error = serde_json::to_string(&TurnEvent::refused(error));
                 present(&format!("{}\n", error.during(Kind::Internal, "encode an event")?))
             }
         }

@@ -43,7 +43,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
          beige exec assistant -- echo hello     runs a command in the agent's sandbox\n  \
          beige prompt assistant \"Who are you?\"  asks the agent; a recording answers\n  \
          beige gateway start                    starts the daemon\n\n\
-         In this version a model is a recording; real models come with a later one.\n"
+         A recording answers until you name a model in {file}.\n"
     ))?;
     Ok(0)
 }

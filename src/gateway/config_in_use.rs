@@ -26,6 +26,9 @@ pub struct ConfigInUse {
     /// How the file looked before it was read; `None` if it could not be
     /// looked at.
     stamp: Option<Stamp>,
+    /// Whether somebody else looks after the process, such as systemd.
+    #[serde(default)]
+    in_foreground: bool,
 }
 
 /// Tells a file that was written anew from the one that was read.
@@ -41,7 +44,18 @@ impl ConfigInUse {
     /// How that file looks now. Taken before it is read: an edit in between
     /// is told once too often rather than never.
     pub fn look(config: &Path) -> Self {
-        Self { config: config.to_owned(), stamp: Stamp::of(config) }
+        Self { config: config.to_owned(), stamp: Stamp::of(config), in_foreground: false }
+    }
+
+    /// The same, of a gateway that somebody else looks after, such as systemd.
+    #[must_use]
+    pub fn in_foreground(self) -> Self {
+        Self { in_foreground: true, ..self }
+    }
+
+    /// Whether somebody else looks after that gateway's process.
+    pub fn is_in_foreground(&self) -> bool {
+        self.in_foreground
     }
 
     /// What the gateway of that home has left; `None` if nothing readable.

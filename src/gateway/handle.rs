@@ -1,20 +1,27 @@
 //! [`Handle`]: the complete list of what a front end may ask of the engine.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Sender, bounded};
 
+use super::figures::Figures;
 use super::hub::{self, Event};
 use super::running::Entered;
+use super::subscription::{Detail, Subscription};
 use super::turns::{PromptRequest, run_turn};
-use super::view::{AgentView, Health};
+use super::view::{AgentView, ConfigView, Health, models_of};
 use super::{Engine, require, session_ref};
 use crate::audit;
-use crate::error::{Error, Kind, Result};
+use crate::error::{During, Error, Kind, Result};
+use crate::provider::facts::ModelCard;
 use crate::sandbox::Exit;
 use crate::tool::{Answer, Call, Caller, CommandCall, CoreCall, Streams};
 use crate::turn::TurnEvent;
 use crate::worker::Cancel;
+
+/// How long the hub may take for a word; it never waits for a turn.
+const HUB_LIMIT: Duration = Duration::from_secs(10);
 
 /// What a front end may ask of the engine.
 #[derive(Clone)]
@@ -33,17 +40,23 @@ impl Handle {
         let equipment = engine.toolbox.equipment();
         let sessions = engine.store.count();
         let audit = engine.audit.flush();
+        let reload_error = engine.reload_trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let reload_error = reload_error.clone();
         let troubles = [audit.as_ref().err(), sessions.as_ref().err()];
         let troubles = troubles.into_iter().flatten().map(ToString::to_string);
+        let troubles = troubles.chain(reload_error.clone());
         Health {
             status: if self.is_draining() { "draining" } else { "ok" },
             version: env!("CARGO_PKG_VERSION"),
             address: engine.address.get().map(ToString::to_string),
+            started_at: engine.started_at.to_string(),
             uptime_seconds: engine.started.elapsed().as_secs(),
             agents: equipment.len(),
             sandboxes: equipment.values().filter(|it| it.sandbox.seems_up()).count(),
             sessions: *sessions.as_ref().unwrap_or(&0),
             running: engine.running.count(),
+            waiting: engine.busy.lines().waiting,
+            reload_error,
             degraded: troubles.chain(engine.troubles.told(equipment)).collect(),
         }
     }
@@ -53,6 +66,24 @@ impl Handle {
         let registry = self.engine.toolbox.registry();
         let equipment = self.engine.toolbox.equipment().values();
         equipment.map(|it| AgentView::of(&it.agent, registry)).collect()
+    }
+
+    /// The configuration without anything that is secret.
+    pub fn config(&self) -> ConfigView {
+        ConfigView::of(&self.engine.config)
+    }
+
+    /// The models that an agent may use, in the order in which they are tried.
+    pub fn models(&self, agent: &str) -> Result<Vec<ModelCard>> {
+        self.require_agent(agent)?;
+        let config = &self.engine.config;
+        Ok(config.agents.get(agent).map(|it| models_of(it, config)).unwrap_or_default())
+    }
+
+    /// Everything that is counted.
+    pub fn figures(&self) -> Figures {
+        let engine = &self.engine;
+        Figures { health: self.health(), lines: engine.busy.lines(), counted: engine.meter.read() }
     }
 
     /// [`Kind::Missing`] unless there is an agent of that name.
@@ -105,20 +136,62 @@ impl Handle {
         answer.exit.ok_or_else(|| Error::new(Kind::Internal, "the command has no end"))
     }
 
-    /// Queues a prompt; its events come as the turn goes, the last one says
-    /// how it ended. A receiver that is not read fast enough is dropped, and
-    /// the turn goes on.
-    pub fn prompt(&self, request: PromptRequest, cancel: Cancel) -> Result<Receiver<TurnEvent>> {
+    /// Puts a prompt in line for its session; events come as the turn goes,
+    /// the last one says how it ended. Who does not read them fast enough is
+    /// dropped, and the turn goes on.
+    pub fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription> {
         let request = self.engine.checked(request)?;
-        let Some(hub) = &self.engine.hub else {
-            return Err(Error::new(Kind::Internal, "no hub runs in this process"));
-        };
+        let hub = self.hub()?;
+        let (subscriber, subscription, cancel) = Subscription::pair(detail);
         let entered = self.engine.running.enter(&cancel)?;
-        let (events, receiver) = crossbeam_channel::bounded(hub::EVENTS_AHEAD);
-        let prompt = hub::Prompt { request, cancel, events, _entered: entered };
-        hub.send(Event::Prompt(Box::new(prompt)))
-            .map_err(|_| Error::new(Kind::Busy, "the gateway is stopping; nothing was begun"))?;
-        Ok(receiver)
+        let canceller = subscription.canceller();
+        let prompt = hub::Prompt { request, cancel, canceller, subscriber, _entered: entered };
+        hub.send(Event::Prompt(Box::new(prompt))).map_err(|_| stopping())?;
+        Ok(subscription)
+    }
+
+    /// Calls off the turn that runs in a session; prompts that wait behind it
+    /// go on. `false` if none ran. [`Kind::Conflict`] for a session of another
+    /// agent, [`Kind::Missing`] for one that does not exist.
+    pub fn abort(&self, agent: &str, session_key: &str) -> Result<bool> {
+        self.require_agent(agent)?;
+        self.engine.check_owner(session_key, agent)?;
+        let (reply, answer) = bounded(1);
+        let (agent, session) = (agent.to_owned(), session_key.to_owned());
+        self.hub()?.send(Event::Abort { agent, session, reply }).map_err(|_| stopping())?;
+        let aborted = answer
+            .recv_timeout(HUB_LIMIT)
+            .during(Kind::Timeout, format!("call off the turn in the session `{session_key}`"))?;
+        // A session has no file before its first turn has begun.
+        if !aborted && self.engine.store.owner(session_key)?.is_none() {
+            return Err(Error::new(Kind::Missing, format!("there is no session `{session_key}`")));
+        }
+        Ok(aborted)
+    }
+
+    /// Whether a turn runs in that session.
+    pub fn is_busy(&self, session_key: &str) -> bool {
+        self.engine.busy.waiting(session_key).is_some()
+    }
+
+    /// Number of prompts that wait for that session.
+    pub fn waiting(&self, session_key: &str) -> usize {
+        self.engine.busy.waiting(session_key).unwrap_or(0)
+    }
+
+    /// Has the gateway start afresh with the configuration as it is now, once
+    /// what runs has ended or its time is up. A configuration that is wrong is
+    /// told in the log and by [`Health::reload_error`], and the old one stays.
+    pub fn restart(&self) -> Result<()> {
+        if self.is_draining() {
+            return Err(stopping());
+        }
+        self.hub()?.send(Event::Reload).map_err(|_| stopping())
+    }
+
+    fn hub(&self) -> Result<&Sender<Event>> {
+        let hub = self.engine.hub.as_ref();
+        hub.ok_or_else(|| Error::new(Kind::Internal, "no hub runs in this process"))
     }
 
     /// One prompt on this thread, without a hub.
@@ -162,4 +235,8 @@ impl Handle {
         };
         Ok(Caller { agent: agent.to_owned(), session, claimed_session: None, model: None })
     }
+}
+
+fn stopping() -> Error {
+    Error::new(Kind::Busy, "the gateway is stopping; nothing was begun")
 }

@@ -6,19 +6,20 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, after, select};
+use crossbeam_channel::{Receiver, Sender, after, bounded, select};
 
 use super::running::Entered;
+use super::subscription::Subscriber;
 use super::turns::{PromptRequest, run_turn};
 use super::{ConfigInUse, Engine};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;
 use crate::turn::TurnEvent;
-use crate::worker::{Cancel, Worker};
+use crate::worker::{Cancel, Canceller, Worker};
 
-/// Events of a turn that may wait for a slow subscriber.
-pub(super) const EVENTS_AHEAD: usize = 1024;
+/// Prompts that may wait for one session.
+const MOST_WAITING: usize = 100;
 
 /// How often what can wait is seen to; nothing is done when nothing is due.
 const TIDY_EVERY: Duration = Duration::from_secs(1);
@@ -38,6 +39,16 @@ pub enum Event {
         /// The session's key.
         session: String,
     },
+    /// The turn that runs in a session of an agent is called off; what waits
+    /// behind it goes on.
+    Abort {
+        /// The agent.
+        agent: String,
+        /// The session's key.
+        session: String,
+        /// Told whether there was one.
+        reply: Sender<bool>,
+    },
     /// Stop, by a signal.
     Stop {
         /// Its number.
@@ -53,7 +64,9 @@ pub enum Event {
 pub struct Prompt {
     pub(super) request: PromptRequest,
     pub(super) cancel: Cancel,
-    pub(super) events: Sender<TurnEvent>,
+    /// Who asked may go away without calling it off.
+    pub(super) canceller: Canceller,
+    pub(super) subscriber: Subscriber,
     pub(super) _entered: Entered,
 }
 
@@ -90,8 +103,11 @@ pub(super) struct Hub<'a> {
     ending: Option<(Ended, Worker)>,
 }
 
+/// The turn of a session, and what waits for its end.
 struct Line {
     turn: Worker,
+    agent: String,
+    canceller: Canceller,
     waiting: VecDeque<Prompt>,
 }
 
@@ -121,6 +137,9 @@ impl<'a> Hub<'a> {
             match event {
                 Event::Prompt(prompt) => self.take(*prompt),
                 Event::TurnDone { session } => self.next_in_line(&session),
+                Event::Abort { agent, session, reply } => {
+                    let _ = reply.send(self.abort(&agent, &session));
+                }
                 Event::Stop { signal } => self.end(Ended::Stop(signal)),
                 Event::Reload => self.read_anew(),
                 Event::Drained => {
@@ -132,53 +151,78 @@ impl<'a> Hub<'a> {
         }
     }
 
-    /// The audit log's last lines reach the disk also when no more follow.
-    fn tidy(&self) {
+    /// The audit log's last lines reach the disk also when no more follow, and
+    /// prompts that nobody waits for any more leave their lines.
+    fn tidy(&mut self) {
         // Health tells of a log that cannot be written.
         let _ = self.engine.audit.flush();
+        for (session, line) in &mut self.sessions {
+            line.let_go();
+            self.engine.busy.set(session, line.waiting.len());
+        }
     }
 
     fn take(&mut self, prompt: Prompt) {
         let session = prompt.request.session_key.clone().unwrap_or_default();
-        if let Some(line) = self.sessions.get_mut(&session) {
+        let Some(line) = self.sessions.get_mut(&session) else {
+            return self.start(session, prompt, VecDeque::new());
+        };
+        line.let_go();
+        if line.waiting.len() < MOST_WAITING {
             line.waiting.push_back(prompt);
-            return;
+        } else {
+            let what = format!("{MOST_WAITING} prompts wait for the session `{session}` already");
+            refuse(prompt, &Error::new(Kind::Busy, what));
         }
-        self.start(session, prompt, VecDeque::new());
+        self.engine.busy.set(&session, line.waiting.len());
+    }
+
+    fn abort(&self, agent: &str, session: &str) -> bool {
+        let line = self.sessions.get(session).filter(|it| it.agent == agent);
+        if let Some(line) = line {
+            line.canceller.cancel();
+        }
+        line.is_some()
     }
 
     fn next_in_line(&mut self, session: &str) {
         let Some(mut line) = self.sessions.remove(session) else { return };
+        line.let_go();
         // Its last act was to say so: joining takes no time.
         drop(line.turn);
-        if let Some(prompt) = line.waiting.pop_front() {
-            self.start(session.to_owned(), prompt, line.waiting);
+        match line.waiting.pop_front() {
+            Some(prompt) => self.start(session.to_owned(), prompt, line.waiting),
+            None => self.engine.busy.clear(session),
         }
     }
 
     fn start(&mut self, session: String, prompt: Prompt, waiting: VecDeque<Prompt>) {
+        self.engine.busy.set(&session, waiting.len());
         let (engine, back) = (Arc::clone(&self.engine), self.back.clone());
         let name = format!("turn-{session}");
         let key = session.clone();
-        let events = prompt.events.clone();
+        let (agent, canceller) = (prompt.request.agent.clone(), prompt.canceller.clone());
+        let (begin, begun) = bounded(1);
+        // It comes back if there is no thread for it.
+        let _ = begin.send(prompt);
+        let prompts = begun.clone();
         let turn = Worker::spawn(name.replace('\0', ""), move || {
             // Told last of all, also when the turn panics: the line goes on.
             let _done = TellDone { back, session: key };
             // All of it: its place among what runs is kept until the end.
-            let prompt = prompt;
-            let mut subscriber = Some(&prompt.events);
-            run_turn(
-                &engine,
-                &prompt.request,
-                &mut |event| tell(&mut subscriber, event),
-                &prompt.cancel,
-            );
+            let Ok(mut prompt) = prompts.recv() else { return };
+            let subscriber = &mut prompt.subscriber;
+            let mut tell = |event| subscriber.tell(event);
+            run_turn(&engine, &prompt.request, &mut tell, &prompt.cancel);
         });
         match turn {
-            Ok(turn) => drop(self.sessions.insert(session, Line { turn, waiting })),
+            Ok(turn) => {
+                let line = Line { turn, agent, canceller, waiting };
+                self.sessions.insert(session, line);
+            }
             Err(error) => {
-                refuse(&events, &error);
-                waiting.iter().for_each(|it| refuse(&it.events, &error));
+                self.engine.busy.clear(&session);
+                begun.try_iter().chain(waiting).for_each(|it| refuse(it, &error));
             }
         }
     }
@@ -187,7 +231,7 @@ impl<'a> Hub<'a> {
     fn read_anew(&mut self) {
         match (self.reload)() {
             Ok(fresh) => self.end(Ended::Reload(Box::new(fresh))),
-            Err(error) => log::error!("the old configuration stays: {error}"),
+            Err(error) => self.engine.keep_old(&error),
         }
     }
 
@@ -204,11 +248,12 @@ impl<'a> Hub<'a> {
             return;
         }
         running.close();
-        for line in self.sessions.values_mut() {
+        for (session, line) in &mut self.sessions {
             for prompt in line.waiting.drain(..) {
                 let error = Error::new(Kind::Busy, "the gateway is stopping; nothing was begun");
-                refuse(&prompt.events, &error);
+                refuse(prompt, &error);
             }
+            self.engine.busy.set(session, 0);
         }
         let back = self.back.clone();
         let drain = Worker::spawn("drain", move || {
@@ -238,23 +283,19 @@ impl Drop for TellDone {
     }
 }
 
-/// Passes an event on; a subscriber that is gone or too slow gets no more.
-fn tell(subscriber: &mut Option<&Sender<TurnEvent>>, event: TurnEvent) {
-    let Some(sender) = subscriber else { return };
-    match sender.try_send(event) {
-        Ok(()) => {}
-        Err(TrySendError::Full(_)) => {
-            log::warn!("a subscriber of a turn is too slow and was dropped");
-            *subscriber = None;
-        }
-        Err(TrySendError::Disconnected(_)) => *subscriber = None,
+impl Line {
+    /// Drops prompts that were called off before they began.
+    fn let_go(&mut self) {
+        self.waiting.retain(Prompt::is_wanted);
     }
 }
 
-fn refuse(events: &Sender<TurnEvent>, error: &Error) {
-    let _ = events.try_send(TurnEvent::Error {
-        category: "gateway",
-        message: error.to_string(),
-        partial: None,
-    });
+impl Prompt {
+    fn is_wanted(&self) -> bool {
+        !self.cancel.is_cancelled()
+    }
+}
+
+fn refuse(mut prompt: Prompt, error: &Error) {
+    prompt.subscriber.tell(TurnEvent::refused(error));
 }

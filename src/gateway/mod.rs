@@ -3,35 +3,44 @@
 //! ask; front ends only translate. A gateway serves until it is told to stop;
 //! a one-shot builds the same engine for one agent and one call.
 
+mod busy;
 mod config_in_use;
 pub mod daemon;
+mod figures;
 mod handle;
 pub mod hub;
+mod meter;
 mod running;
 mod runtime;
 mod serve;
 mod sessions;
 pub mod socket;
+mod subscription;
 mod turns;
 mod view;
 mod wake;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 
+pub use busy::Lines;
 pub use config_in_use::ConfigInUse;
+pub use figures::Figures;
 pub use handle::{Handle, Place};
 pub use hub::Fresh;
+pub use meter::{Counted, ModelCalls};
 pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 pub use sessions::SessionChange;
+pub use subscription::{Detail, Subscriber, Subscription, Told};
 pub use turns::PromptRequest;
-pub use view::{AgentView, Health, ModelView};
+pub use view::{AgentView, ConfigView, Health, ModelView};
 
 use crate::audit::Audit;
+use crate::clock;
 use crate::config::{self, Config, Findings};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::Registry;
@@ -68,7 +77,12 @@ pub(crate) struct Engine {
     pub(crate) audit: Audit,
     redactor: Redactor,
     running: Running,
+    busy: busy::Busy,
+    meter: meter::Meter,
+    /// Why the configuration that was to be taken over last was not.
+    reload_trouble: Mutex<Option<String>>,
     started: Instant,
+    started_at: clock::Time,
     address: OnceLock<SocketAddr>,
     hub: Option<Sender<Event>>,
     /// Sandboxes that could not be made ready when the gateway started.
@@ -111,11 +125,22 @@ impl Engine {
             audit,
             redactor,
             running: Running::default(),
+            busy: busy::Busy::default(),
+            meter: meter::Meter::default(),
+            reload_trouble: Mutex::default(),
             started: Instant::now(),
+            started_at: clock::now(),
             address: OnceLock::new(),
             hub,
             troubles: wake::Troubles::default(),
         }))
+    }
+
+    /// Says that a new configuration was not taken over, and why.
+    fn keep_old(&self, error: &Error) {
+        let what = format!("the old configuration stays: {error}");
+        log::error!("{what}");
+        *self.reload_trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 
     /// Opens an agent's socket under a name in its folder.

@@ -20,7 +20,7 @@ use super::hub::{Ended, Event, Fresh, Hub};
 use super::socket::AgentSocket;
 use super::{Engine, Only, wake};
 use crate::config::Config;
-use crate::error::{During, Kind, Result};
+use crate::error::{During, Error, Kind, Result};
 use crate::worker::{self, Cancel};
 
 /// How long a start waits for a prompt that holds the home.
@@ -81,6 +81,7 @@ fn serve_rounds(
     inbox: &Receiver<Event>,
 ) -> Result<End> {
     let (mut current, mut before) = (first, None);
+    let mut trouble = None;
     let said = Cell::new(false);
     loop {
         let answered = Cell::new(false);
@@ -89,14 +90,14 @@ fn serve_rounds(
             notify_systemd("READY=1");
             if said.replace(true) { Ok(()) } else { (front.ready)() }
         };
-        let round = Round { front, ready: &ready, events, inbox };
+        let round = Round { front, ready: &ready, events, inbox, trouble: trouble.take() };
         match round.run(current.clone()) {
             Ok(Ended::Stop(SIGTERM | 0)) => return Ok(End::Stopped),
             Ok(Ended::Stop(signal)) => return Ok(End::Signal(signal)),
             Ok(Ended::Reload(fresh)) => before = Some(std::mem::replace(&mut current, *fresh)),
             Err(error) => match before.take() {
                 Some(old) if !answered.get() => {
-                    log::error!("the old configuration stays: {error}");
+                    trouble = Some(error);
                     current = old;
                 }
                 _ => return Err(error),
@@ -111,6 +112,8 @@ struct Round<'a> {
     ready: &'a dyn Fn() -> Result<()>,
     events: &'a Sender<Event>,
     inbox: &'a Receiver<Event>,
+    /// What the configuration before this one failed with.
+    trouble: Option<Error>,
 }
 
 impl Round<'_> {
@@ -120,6 +123,9 @@ impl Round<'_> {
         let api_socket = config.home.api_socket();
         let hub_sender = Some(self.events.clone());
         let engine = Engine::build(config, &Only::All, redactor, None, hub_sender)?;
+        if let Some(error) = &self.trouble {
+            engine.keep_old(error);
+        }
         if let Ok(address) = doors.tcp.local_addr() {
             // Set once, right here.
             let _ = engine.address.set(address);

@@ -1,6 +1,8 @@
 //! One turn with everything it needs put together: the session, the system
 //! prompt, the model, and the toolbox and audit log on the caller's behalf.
 
+use std::cell::Cell;
+
 use serde_json::json;
 
 use super::{Engine, session_ref};
@@ -34,23 +36,19 @@ pub(super) fn run_turn(
     events: &mut dyn FnMut(TurnEvent),
     cancel: &Cancel,
 ) {
-    let mut ended = false;
+    let ended = Cell::new(false);
     let mut veil = Veil::new(&engine.redactor, events);
     let mut each = |event: TurnEvent| {
-        ended |= matches!(
-            event,
-            TurnEvent::Done { .. } | TurnEvent::Error { .. } | TurnEvent::Blocked { .. }
-        );
+        if event.is_last() {
+            ended.set(true);
+            engine.meter.turn_ended(&event);
+        }
         veil.pass(event);
     };
     let result = try_turn(engine, request, &mut each, cancel);
     // A turn that began tells its end itself.
-    if let (Err(error), false) = (result, ended) {
-        veil.pass(TurnEvent::Error {
-            category: "gateway",
-            message: error.to_string(),
-            partial: None,
-        });
+    if let (Err(error), false) = (result, ended.get()) {
+        each(TurnEvent::refused(&error));
     }
 }
 
@@ -75,6 +73,7 @@ fn try_turn(
         plugin_tools: &engine.toolbox.registry().context_text(&agent.tools),
         agents_md: notes.as_deref(),
         instructions: agent.instructions.as_deref(),
+        session_key: &key,
         today: clock::now(),
     }
     .text();
@@ -82,6 +81,7 @@ fn try_turn(
         toolbox: &engine.toolbox,
         audit: &engine.audit,
         caller: caller(agent, &key, model),
+        counted: &|model, end| engine.meter.model_call_ended(model, end),
     };
     let turn = Turn {
         model,

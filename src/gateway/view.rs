@@ -1,10 +1,13 @@
 //! The gateway and its agents as clients see them: what the API answers, with
 //! its names, and nothing that is secret.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
-use crate::config::Agent;
+use crate::config::{Agent, Config, Provider, Reach};
 use crate::plugin::Registry;
+use crate::provider::facts::{ModelCard, card};
 
 /// How the gateway is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -16,7 +19,9 @@ pub struct Health {
     pub version: &'static str,
     /// Where it listens for TCP, as `address:port`.
     pub address: Option<String>,
-    /// Seconds since the start.
+    /// When it started, or started afresh, in RFC 3339.
+    pub started_at: String,
+    /// Seconds since then.
     pub uptime_seconds: u64,
     /// Number of agents.
     pub agents: usize,
@@ -24,8 +29,13 @@ pub struct Health {
     pub sandboxes: usize,
     /// Number of sessions that have a key.
     pub sessions: usize,
-    /// Number of calls that run now.
+    /// Number of calls that run or wait now.
     pub running: usize,
+    /// Number of prompts among them that wait for their session.
+    pub waiting: usize,
+    /// Why the configuration that was to be taken over last was not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reload_error: Option<String>,
     /// What does not work as it should, in sentences.
     pub degraded: Vec<String>,
 }
@@ -61,15 +71,86 @@ pub struct ModelView {
     pub model: String,
 }
 
+/// The configuration as clients see it: no keys, no headers, no proxies.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ConfigView {
+    agents: BTreeMap<String, ConfiguredAgent>,
+    llm: LlmView,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ConfiguredAgent {
+    model: ModelView,
+    fallback_models: Vec<ModelView>,
+    tools: Vec<String>,
+    skills: Vec<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+struct LlmView {
+    providers: BTreeMap<String, ProviderView>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ProviderView {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    base_url: Option<String>,
+    api: &'static str,
+}
+
+impl ConfigView {
+    /// What of a configuration is no secret.
+    pub(super) fn of(config: &Config) -> Self {
+        let agent = |it: &Agent| ConfiguredAgent {
+            model: ModelView::of(it),
+            fallback_models: Vec::new(),
+            tools: it.tools.clone(),
+            skills: Vec::new(),
+        };
+        let provider = |it: &Provider| ProviderView {
+            base_url: base_url(it).map(str::to_owned),
+            api: it.api.name(),
+        };
+        let providers = config.providers.iter().map(|(name, it)| (name.clone(), provider(it)));
+        Self {
+            agents: config.agents.iter().map(|(name, it)| (name.clone(), agent(it))).collect(),
+            llm: LlmView { providers: providers.collect() },
+        }
+    }
+}
+
+/// The models that an agent may use.
+pub(super) fn models_of(agent: &Agent, config: &Config) -> Vec<ModelCard> {
+    let provider = config.providers.get(&agent.model.provider);
+    let card = provider.map(|it| {
+        let said = it.models.get(&agent.model.model).cloned().unwrap_or_default();
+        card(&agent.model, it.api, base_url(it), &said)
+    });
+    card.into_iter().collect()
+}
+
+fn base_url(provider: &Provider) -> Option<&str> {
+    match &provider.reach {
+        Reach::Endpoint(endpoint) => Some(&endpoint.base_url),
+        Reach::Cassette(_) => None,
+    }
+}
+
+impl ModelView {
+    fn of(agent: &Agent) -> Self {
+        let (provider, model) = (agent.model.provider.clone(), agent.model.model.clone());
+        Self { provider, model }
+    }
+}
+
 impl AgentView {
     /// An agent of the configuration.
     pub(super) fn of(agent: &Agent, registry: &Registry) -> Self {
         Self {
             name: agent.name.clone(),
-            model: ModelView {
-                provider: agent.model.provider.clone(),
-                model: agent.model.model.clone(),
-            },
+            model: ModelView::of(agent),
             fallback_models: Vec::new(),
             tools: agent.tools.clone(),
             skills: Vec::new(),

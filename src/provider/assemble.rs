@@ -3,14 +3,13 @@
 //! `{}` and named as broken, so that the model can be told.
 
 use std::collections::HashSet;
-use std::mem;
 
 use serde_json::{Map, Value};
 
 use super::{CallPiece, Delta, Failure, Fault};
 use crate::clock::Time;
-use crate::config::ModelRef;
-use crate::message::{Assistant, Block, StopReason, Text, Thinking, ToolCall, Usage};
+use crate::config::{ModelRef, Price};
+use crate::message::{Assistant, Block, Cost, StopReason, Text, Thinking, ToolCall, Usage};
 
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -33,7 +32,11 @@ pub struct BrokenCall {
 /// An answer on its way.
 pub(super) struct Assembly {
     message: Assistant,
+    price: Option<Price>,
     parts: Vec<Part>,
+    /// The part that the last delta was of: not always the last part, since
+    /// pieces of several calls may come mixed.
+    touched: usize,
     stop: Option<StopReason>,
 }
 
@@ -51,7 +54,12 @@ impl Assembly {
             timestamp: now.unix_millis(),
             ..Assistant::default()
         };
-        Self { message, parts: Vec::new(), stop: None }
+        Self { message, price: None, parts: Vec::new(), touched: 0, stop: None }
+    }
+
+    /// The same, with what its tokens cost, if that is known.
+    pub(super) fn at(self, price: Option<Price>) -> Self {
+        Self { price, ..self }
     }
 
     pub(super) fn take(&mut self, delta: Delta) {
@@ -59,13 +67,13 @@ impl Assembly {
             Delta::Text(more) => self.take_text(more),
             Delta::Thinking(more) => self.take_thinking(more),
             Delta::Signature(signature) => self.take_signature(&signature),
-            Delta::Redacted(opaque) => self.parts.push(Part::Done(Block::Thinking(Thinking {
+            Delta::Redacted(opaque) => self.add(Part::Done(Block::Thinking(Thinking {
                 thinking_signature: Some(opaque),
                 redacted: Some(true),
                 ..Thinking::default()
             }))),
             Delta::ToolCall(piece) => self.take_call(piece),
-            Delta::Usage(usage) => self.message.usage = with_total(usage),
+            Delta::Usage(usage) => self.message.usage = priced(with_total(usage), self.price),
             Delta::Stop(reason) => self.stop = Some(reason),
             Delta::Mark(beige) => self.message.beige = Some(beige),
         }
@@ -74,12 +82,15 @@ impl Assembly {
     /// The answer, if it came to its end.
     pub(super) fn finish(mut self) -> Result<Answer, Box<Failure>> {
         let Some(stop) = self.stop.take() else {
-            let text = "the answer was cut off before its end; nothing of it was run";
-            return Err(self.fail(Fault::Cut(text.into())));
+            let text = format!(
+                "the answer of the provider `{}` was cut off before its end; nothing of it was run",
+                self.message.provider
+            );
+            return Err(self.fail(Fault::Cut(text)));
         };
         let mut broken = Vec::new();
         let mut message = self.message;
-        tell_apart(&mut self.parts);
+        tell_apart(&mut self.parts, message.timestamp);
         message.content.extend(self.parts.into_iter().map(|it| match it {
             Part::Done(block) => block,
             Part::Call { call, arguments, .. } => settle(call, &arguments, &mut broken),
@@ -104,23 +115,30 @@ impl Assembly {
         Box::new(Failure { fault, partial })
     }
 
+    fn add(&mut self, part: Part) {
+        self.touched = self.parts.len();
+        self.parts.push(part);
+    }
+
     fn take_text(&mut self, more: String) {
+        self.touched = self.parts.len().saturating_sub(1);
         match self.parts.last_mut() {
             Some(Part::Done(Block::Text(it))) if it.text_signature.is_none() => {
                 it.text.push_str(&more);
             }
-            _ => self.parts.push(Part::Done(Block::text(more))),
+            _ => self.add(Part::Done(Block::text(more))),
         }
     }
 
     fn take_thinking(&mut self, more: String) {
+        self.touched = self.parts.len().saturating_sub(1);
         match self.parts.last_mut() {
             Some(Part::Done(Block::Thinking(it))) if it.thinking_signature.is_none() => {
                 it.thinking.push_str(&more);
             }
             _ => {
                 let block = Thinking { thinking: more, ..Thinking::default() };
-                self.parts.push(Part::Done(Block::Thinking(block)));
+                self.add(Part::Done(Block::Thinking(block)));
             }
         }
     }
@@ -130,7 +148,7 @@ impl Assembly {
             Part::Done(Block::Text(Text { text_signature: place, .. }))
             | Part::Done(Block::Thinking(Thinking { thinking_signature: place, .. }))
             | Part::Call { call: ToolCall { thought_signature: place, .. }, .. },
-        ) = self.parts.last_mut()
+        ) = self.parts.get_mut(self.touched)
         {
             place.get_or_insert_default().push_str(more);
         }
@@ -143,6 +161,7 @@ impl Assembly {
             self.parts.push(Part::Call { slot: piece.slot, call, arguments: String::new() });
             self.parts.len() - 1
         });
+        self.touched = place;
         if let Part::Call { call, arguments, .. } = &mut self.parts[place] {
             if let Some(id) = piece.id {
                 call.id = id;
@@ -157,19 +176,34 @@ impl Assembly {
 
 /// Gives every call an id of its own: some models give none, or the same
 /// twice, and a result is paired with its call by nothing else.
-fn tell_apart(parts: &mut [Part]) {
+fn tell_apart(parts: &mut [Part], timestamp: i64) {
     let mut taken = HashSet::new();
     let calls = parts.iter_mut().filter_map(|it| match it {
         Part::Call { call, .. } => Some(call),
         Part::Done(_) => None,
     });
     for call in calls {
-        let base = if call.id.is_empty() { "call".to_owned() } else { mem::take(&mut call.id) };
-        let numbered = (2_u64..).map(|it| format!("{base}_{it}"));
-        let id = std::iter::once(base.clone()).chain(numbered).find(|it| !taken.contains(it));
-        call.id = id.unwrap_or(base);
+        if call.id.is_empty() || taken.contains(&call.id) {
+            let mut minted = (0..).map(|number| minted_id(timestamp, number));
+            call.id = minted.find(|it| !taken.contains(it)).unwrap_or_default();
+        }
         taken.insert(call.id.clone());
     }
+}
+
+/// An id that no other answer of the session has, since it tells the answer's
+/// millisecond. Nine letters and digits are what every provider takes.
+fn minted_id(timestamp: i64, number: u64) -> String {
+    let digits = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    let base = digits.len() as u64;
+    let places = base * base;
+    let mut rest = timestamp.unsigned_abs().wrapping_mul(places).wrapping_add(number % places);
+    let mut id = [b'0'; 9];
+    for place in id.iter_mut().rev() {
+        *place = digits[(rest % base) as usize];
+        rest /= base;
+    }
+    id.map(char::from).iter().collect()
 }
 
 fn settle(mut call: ToolCall, text: &str, broken: &mut Vec<BrokenCall>) -> Block {
@@ -198,6 +232,23 @@ fn with_total(mut usage: Usage) -> Usage {
         let parts = [usage.input, usage.output, usage.cache_read, usage.cache_write];
         usage.total_tokens = parts.into_iter().fold(0, u64::saturating_add);
     }
+    usage
+}
+
+/// What the tokens cost at a price that is known; else what the provider says
+/// of it stays.
+fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
+    let Some(price) = price else { return usage };
+    let cost = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+    let mut parts = Cost {
+        input: cost(usage.input, price.input),
+        output: cost(usage.output, price.output),
+        cache_read: cost(usage.cache_read, price.cache_read),
+        cache_write: cost(usage.cache_write, price.cache_write),
+        total: 0.0,
+    };
+    parts.total = parts.input + parts.output + parts.cache_read + parts.cache_write;
+    usage.cost = parts;
     usage
 }
 
@@ -262,15 +313,40 @@ mod tests {
         );
     }
 
+    /// Ids of an answer of that moment whose calls came with these.
+    fn ids(moment: i64, given: &[&str]) -> Vec<String> {
+        let model = ModelRef { provider: "p".into(), model: "m".into() };
+        let mut assembly = Assembly::new("replay", &model, Time::from_unix_millis(moment));
+        for (slot, id) in given.iter().enumerate() {
+            assembly.take(piece(slot as u64, id, "{}"));
+        }
+        assembly.take(Delta::Stop(StopReason::ToolUse));
+        let answer = assembly.finish();
+        answer.iter().flat_map(|it| it.message.tool_calls()).map(|it| it.id.clone()).collect()
+    }
+
     #[test]
     fn calls_without_an_id_of_their_own_get_one() {
-        let calls = [("x", 0), ("x", 1), ("", 2), ("", 3), ("x_2", 4)];
-        let mut deltas: Vec<Delta> = calls.map(|(id, slot)| piece(slot, id, "{}")).into();
-        deltas.push(Delta::Stop(StopReason::ToolUse));
-        let answer = assembly(&deltas).finish();
-        let ids = answer.map(|it| it.message.tool_calls().map(|it| it.id.clone()).collect());
-        let want = ["x", "x_2", "call", "call_2", "x_2_2"].map(str::to_owned);
-        assert_eq!(ids, Ok(want.to_vec()));
+        let now = 1_796_013_286_927;
+        let got = ids(now, &["x", "x", "", ""]);
+        assert_eq!(got, ["x", "VcQaiel00", "VcQaiel01", "VcQaiel02"]);
+        assert_eq!(ids(now + 1, &[""]), ["VcQaiem00"]);
+        assert_eq!(ids(now, &["VcQaiel00", ""]), ["VcQaiel00", "VcQaiel01"]);
+    }
+
+    #[test]
+    fn opaque_data_is_of_the_call_that_came_last() {
+        check_blocks(
+            &[
+                piece(0, "a", ""),
+                piece(1, "b", ""),
+                piece(0, "", "{}"),
+                Delta::Signature("s".into()),
+            ],
+            json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {},
+                    "thoughtSignature": "s"},
+                {"type": "toolCall", "id": "b", "name": "exec", "arguments": {}}]),
+        );
     }
 
     #[track_caller]
@@ -307,6 +383,32 @@ mod tests {
             (stored, it.broken.len())
         });
         assert_eq!(got, Ok((vec![json!({})], 1)));
+    }
+
+    #[track_caller]
+    fn check_cost(price: Option<Price>, want: [f64; 5]) {
+        let model = ModelRef { provider: "p".into(), model: "m".into() };
+        let mut assembly = Assembly::new("replay", &model, Time::from_unix_millis(7)).at(price);
+        let cost = Cost { total: 9.0, ..Cost::default() };
+        let (input, output, cache_read, cache_write) = (1_000_000, 500_000, 2_000_000, 0);
+        let total_tokens = 0;
+        assembly.take(Delta::Usage(Usage {
+            input,
+            output,
+            cache_read,
+            cache_write,
+            total_tokens,
+            cost,
+        }));
+        let got = assembly.message.usage.cost;
+        assert_eq!([got.input, got.output, got.cache_read, got.cache_write, got.total], want);
+    }
+
+    #[test]
+    fn a_known_price_is_counted_and_an_unknown_one_left_as_it_is() {
+        let price = Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0 };
+        check_cost(Some(price), [3.0, 4.0, 1.0, 0.0, 8.0]);
+        check_cost(None, [0.0, 0.0, 0.0, 0.0, 9.0]);
     }
 
     #[test]

@@ -1,28 +1,44 @@
 //! Models. A wire dialect is pure: [`Provider`] turns a neutral [`Request`]
 //! into bytes and a [`Decoder`] turns bytes into neutral [`Delta`]s; neither
 //! has a socket, a clock, a sleep or a retry. [`Registry::call`] is the one
-//! place where bytes travel: it carries a dialect's bytes to its other end and
-//! back, and puts the deltas together to an answer.
+//! place where bytes travel: the provider's pool carries a dialect's bytes to
+//! its other end and back, and the deltas are put together to an answer.
 
 mod assemble;
+pub mod facts;
+mod failure;
 mod glob;
+mod http;
+mod openai_chat;
+mod pool;
 mod replay;
+mod sse;
 mod tape;
+mod think;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::Value;
 
 pub use assemble::{Answer, BrokenCall};
+pub use pool::Load;
 
 use crate::clock;
-use crate::config::{self, Findings, KeyPath, ModelFacts, ModelRef};
+use crate::config::{self, Api, Findings, KeyPath, ModelFacts, ModelRef, Reach};
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::worker::Cancel;
 use assemble::Assembly;
+use http::{Post, Target};
+use openai_chat::OpenAiChat;
+use pool::{MakeCarrier, Patience, Pool};
 use replay::Replay;
 use tape::Tape;
+
+/// How long the text of a refusal may take, once its head is here.
+const REFUSAL: Duration = Duration::from_secs(5);
 
 /// What a model is asked, in no provider's words.
 #[derive(Clone, Copy, Debug)]
@@ -160,16 +176,18 @@ pub struct Failure {
     pub partial: Assistant,
 }
 
-/// The providers of a configuration.
-#[derive(Debug)]
+/// The providers of a configuration. Dropping it ends their threads, and cuts
+/// what they wait for.
 pub struct Registry {
     providers: BTreeMap<String, Entry>,
 }
 
-#[derive(Debug)]
+/// One provider: its dialect, and the pool behind it.
 struct Entry {
-    dialect: Replay,
-    tape: Tape,
+    api: Api,
+    dialect: Box<dyn Provider>,
+    pool: Pool,
+    reach: Reach,
     models: BTreeMap<String, ModelFacts>,
 }
 
@@ -185,6 +203,20 @@ impl Fault {
             Self::Cancelled => "aborted",
             Self::Inactive(_) => "inactive",
             Self::Ours(_) => "internal",
+        }
+    }
+
+    /// The same fault in other words.
+    fn map_text(self, words: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::RateLimited(wait, text) => Self::RateLimited(wait, words(text)),
+            Self::Unavailable(text) => Self::Unavailable(words(text)),
+            Self::Cut(text) => Self::Cut(words(text)),
+            Self::Refused(text) => Self::Refused(words(text)),
+            Self::TooLong(text) => Self::TooLong(words(text)),
+            Self::Cancelled => Self::Cancelled,
+            Self::Inactive(text) => Self::Inactive(words(text)),
+            Self::Ours(text) => Self::Ours(words(text)),
         }
     }
 }
@@ -205,16 +237,10 @@ impl fmt::Display for Fault {
 }
 
 impl Registry {
-    /// Providers as configured; nothing is opened yet.
+    /// Providers as configured; nothing is opened and no thread is started yet.
     pub fn new(providers: &BTreeMap<String, config::Provider>) -> Self {
         let entry = |(name, provider): (&String, &config::Provider)| {
-            let cassette = match &provider.reach {
-                config::Reach::Cassette(path) => Some(path.clone()),
-                config::Reach::Endpoint(_) => None,
-            };
-            let tape = Tape::new(name, cassette);
-            let models = provider.models.clone();
-            (name.clone(), Entry { dialect: Replay::new(tape.name()), tape, models })
+            (name.clone(), Entry::new(name, provider))
         };
         Self { providers: providers.iter().map(entry).collect() }
     }
@@ -223,8 +249,19 @@ impl Registry {
     /// be seen without one.
     pub fn examine(&self, findings: &mut Findings) {
         for (name, entry) in &self.providers {
-            let path = KeyPath::from(["llm", "providers", name, "cassette"]);
-            entry.tape.check(&mut |what| findings.error(&path, what));
+            let place = |setting| KeyPath::from(["llm", "providers", name, setting]);
+            match &entry.reach {
+                Reach::Cassette(path) => {
+                    let tape = Tape::new(name, Some(path.clone()));
+                    tape.check(&mut |what| findings.error(&place("cassette"), what));
+                }
+                Reach::Endpoint(endpoint) => {
+                    let read = endpoint.ca_file.as_deref().map(http::certificates);
+                    if let Some(Err(what)) = read {
+                        findings.error(&place("caFile"), what);
+                    }
+                }
+            }
         }
     }
 
@@ -234,49 +271,103 @@ impl Registry {
         entry.and_then(|it| it.models.get(&model.model)).cloned().unwrap_or_default()
     }
 
-    /// One model call: deltas as they come, then the whole answer.
+    /// The protocol that a model is spoken to by, as session files name it;
+    /// empty, if there is no such provider.
+    pub fn api_name(&self, model: &ModelRef) -> &'static str {
+        self.providers.get(&model.provider).map_or("", |it| it.api.name())
+    }
+
+    /// How much each provider has to do.
+    pub fn load(&self) -> Vec<Load> {
+        self.providers.values().map(|it| it.pool.load()).collect()
+    }
+
+    /// One model call: deltas as they come, then the whole answer. It waits
+    /// for its turn as long as the calls before it take; from then on nothing
+    /// at all may happen for `inactivity` at most.
     pub fn call(
         &self,
         request: &Request<'_>,
+        inactivity: Duration,
         cancel: &Cancel,
         on_delta: &mut dyn FnMut(&Delta),
     ) -> Result<Answer, Box<Failure>> {
-        let mut assembly = Assembly::new(config::Api::Replay.name(), request.model, clock::now());
-        match self.carry(request, cancel, &mut assembly, on_delta) {
+        let api = self.api_name(request.model);
+        let assembly = Assembly::new(api, request.model, clock::now());
+        let mut assembly = assembly.at(request.facts.cost);
+        let mut pass_on = |delta| {
+            on_delta(&delta);
+            assembly.take(delta);
+        };
+        match self.carry(request, inactivity, cancel, &mut pass_on) {
             Ok(()) => assembly.finish(),
             Err(fault) => Err(assembly.fail(fault)),
         }
     }
 
-    /// Carries the bytes there and back.
     fn carry(
         &self,
         request: &Request<'_>,
+        inactivity: Duration,
         cancel: &Cancel,
-        assembly: &mut Assembly,
-        on_delta: &mut dyn FnMut(&Delta),
+        pass_on: &mut dyn FnMut(Delta),
     ) -> Result<(), Fault> {
         let name = &request.model.provider;
         let Some(entry) = self.providers.get(name) else {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
         let wire = entry.dialect.encode(request)?;
-        let mut decoder = entry.dialect.decoder();
-        let mut deltas = Vec::new();
-        let mut pass_on = |deltas: &mut Vec<Delta>| {
-            for delta in deltas.drain(..) {
-                on_delta(&delta);
-                assembly.take(delta);
-            }
+        let patience = entry.patience(inactivity);
+        entry.pool.call(wire, entry.dialect.decoder(), patience, cancel, pass_on)
+    }
+}
+
+impl fmt::Debug for Registry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.providers.keys()).finish()
+    }
+}
+
+impl Entry {
+    fn new(name: &str, provider: &config::Provider) -> Self {
+        let (dialect, make_carrier) = ends(name, provider);
+        Self {
+            api: provider.api,
+            dialect,
+            pool: Pool::new(name, provider.concurrency, make_carrier),
+            reach: provider.reach.clone(),
+            models: provider.models.clone(),
+        }
+    }
+
+    /// How long a caller waits; a cassette has its own waits.
+    fn patience(&self, inactivity: Duration) -> Patience {
+        let timeouts = match &self.reach {
+            Reach::Endpoint(endpoint) => Some(endpoint.timeouts),
+            Reach::Cassette(_) => None,
         };
-        entry.tape.play(&wire.body, cancel, &mut |bytes| {
-            let fed = decoder.feed(bytes, &mut deltas);
-            pass_on(&mut deltas);
-            fed
-        })?;
-        let ended = decoder.end(&mut deltas);
-        pass_on(&mut deltas);
-        ended
+        Patience {
+            first_byte: timeouts.map(|it| it.first_byte),
+            idle: timeouts.map(|it| it.idle),
+            refusal: REFUSAL,
+            inactivity,
+        }
+    }
+}
+
+/// The two ends of a provider: its dialect, and what carries it.
+fn ends(name: &str, provider: &config::Provider) -> (Box<dyn Provider>, MakeCarrier) {
+    match &provider.reach {
+        Reach::Cassette(path) => {
+            let tape = Tape::new(name, Some(path.clone()));
+            (Box::new(Replay::new(tape.name())), Box::new(move || Box::new(tape.clone())))
+        }
+        Reach::Endpoint(endpoint) => {
+            let dialect = OpenAiChat::new(name);
+            let target = Arc::new(Target::new(name, endpoint, dialect.key_header()));
+            let post = move || Box::new(Post::new(Arc::clone(&target))) as Box<dyn pool::Carrier>;
+            (Box::new(dialect), Box::new(post))
+        }
     }
 }
 
@@ -297,7 +388,7 @@ mod tests {
             tools: &[],
             marks: &[],
         };
-        let got = registry.call(&request, &Cancel::never(), &mut |_| ());
+        let got = registry.call(&request, Duration::from_secs(1), &Cancel::never(), &mut |_| ());
         let want = Fault::Ours("there is no provider `gone`".into());
         assert_eq!(got.map_err(|it| it.fault), Err(want));
     }

@@ -10,9 +10,10 @@ use std::time::Duration;
 use crossbeam_channel::{after, select};
 use serde::Deserialize;
 
-use super::Fault;
 use super::glob::{LONGEST_PATTERN, fits};
+use super::pool::{Carrier, Exchange};
 use super::replay::{Event, LineMark, Played, PlayedStop, Question};
+use super::{Fault, Wire};
 use crate::worker::Cancel;
 
 /// Largest cassette, in bytes.
@@ -25,7 +26,7 @@ const LONGEST_LINE: u64 = 4 * 1024 * 1024;
 const LONGEST_DELAY: u64 = 600_000;
 
 /// The cassette of one provider.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Tape {
     provider: String,
     cassette: Option<PathBuf>,
@@ -52,6 +53,15 @@ struct Wanted {
     last_tool: Option<String>,
 }
 
+impl Carrier for Tape {
+    fn carry(&mut self, wire: &Wire, exchange: &mut Exchange) -> Result<(), Fault> {
+        let (canceller, cancel) = Cancel::pair();
+        exchange.arm(Box::new(move || canceller.cancel()))?;
+        self.play(&wire.body, &cancel, &mut |bytes| exchange.heard(bytes))?;
+        exchange.end()
+    }
+}
+
 impl Tape {
     pub(super) fn new(provider: &str, cassette: Option<PathBuf>) -> Self {
         Self { provider: provider.to_owned(), cassette }
@@ -64,7 +74,7 @@ impl Tape {
     }
 
     /// Answers a question; the bytes go to `answer` as they come.
-    pub(super) fn play(
+    fn play(
         &self,
         question: &[u8],
         cancel: &Cancel,

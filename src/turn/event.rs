@@ -4,6 +4,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::error::{Error, Kind};
+
 /// One event. Of each turn the last is [`TurnEvent::Done`],
 /// [`TurnEvent::Error`] or [`TurnEvent::Blocked`], and nothing follows it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -73,8 +75,8 @@ pub enum TurnEvent {
     },
     /// The turn failed; what was done stays in the session.
     Error {
-        /// A word for programs: `aborted`, `max_turns`, `internal`, or that of
-        /// a provider's fault.
+        /// A word for programs: `aborted`, `max_turns`, that of a provider's
+        /// fault, or of a failure of ours ([`category_of`]).
         category: &'static str,
         /// A sentence for people.
         message: String,
@@ -89,6 +91,60 @@ pub enum TurnEvent {
     },
 }
 
+impl TurnEvent {
+    /// The end of a turn that failed on our side before a model was asked.
+    pub fn refused(error: &Error) -> Self {
+        let category = category_of(error.kind());
+        Self::Error { category, message: error.to_string(), partial: None }
+    }
+
+    /// Whether nothing follows it.
+    pub fn is_last(&self) -> bool {
+        matches!(self, Self::Done { .. } | Self::Error { .. } | Self::Blocked { .. })
+    }
+
+    /// About how much memory it holds, in bytes.
+    pub fn weight(&self) -> usize {
+        let texts = match self {
+            Self::TextDelta { delta } | Self::ThinkingDelta { delta } => delta.len(),
+            Self::ToolOutput { id, delta } => id.len() + delta.len(),
+            Self::ToolStart { id, tool, params } => id.len() + tool.len() + weight_of(params),
+            Self::Done { response, .. } => response.len(),
+            Self::Error { message, partial, .. } => {
+                message.len() + partial.as_ref().map_or(0, String::len)
+            }
+            Self::Blocked { reason } => reason.len(),
+            Self::TurnStart | Self::ToolEnd { .. } | Self::Usage { .. } => 0,
+        };
+        size_of::<Self>() + texts
+    }
+}
+
+/// The word for a failure that is ours and no model's.
+pub fn category_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Usage => "usage",
+        Kind::Denied => "denied",
+        Kind::Missing => "missing",
+        Kind::Conflict => "conflict",
+        Kind::TooLarge => "too_large",
+        Kind::Busy => "busy",
+        Kind::Timeout => "timeout",
+        Kind::Cancelled => "aborted",
+        Kind::Config | Kind::Sandbox | Kind::Internal => "internal",
+    }
+}
+
+fn weight_of(value: &Value) -> usize {
+    size_of::<Value>()
+        + match value {
+            Value::String(text) => text.len(),
+            Value::Array(items) => items.iter().map(weight_of).sum(),
+            Value::Object(fields) => fields.iter().map(|(key, it)| key.len() + weight_of(it)).sum(),
+            Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+        }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -98,6 +154,14 @@ mod tests {
     #[track_caller]
     fn check(event: TurnEvent, want: Value) {
         assert_eq!(serde_json::to_value(event).ok(), Some(want));
+    }
+
+    #[test]
+    fn an_event_weighs_what_it_holds() {
+        let params = json!({"command": "x".repeat(1000), "list": ["y".repeat(1000)]});
+        let start = TurnEvent::ToolStart { id: "1".into(), tool: "exec".into(), params };
+        assert!((2000..4000).contains(&start.weight()), "{}", start.weight());
+        assert!(TurnEvent::TurnStart.weight() > 0);
     }
 
     #[test]

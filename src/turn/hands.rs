@@ -16,6 +16,8 @@ pub struct Equipped<'a> {
     pub audit: &'a Audit,
     /// Whose turn it is; its `model` names the one that answers.
     pub caller: Caller,
+    /// Told of each model call that has ended.
+    pub counted: &'a dyn Fn(&ModelRef, &ModelCallEnd),
 }
 
 impl Hands for Equipped<'_> {
@@ -25,12 +27,13 @@ impl Hands for Equipped<'_> {
 
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>> {
         let pending = self.audit.begin(&entry(&self.caller, model))?;
+        let model = model.clone();
         Ok(Box::new(move |end| {
-            let failed = end.error.is_some();
+            (self.counted)(&model, &end);
             pending.finish(&Finish {
-                exit_code: Some(i32::from(failed)),
+                exit_code: Some(i32::from(end.fault.is_some())),
                 output_bytes: Some(end.output_bytes),
-                error: end.error,
+                error: end.fault.map(|it| it.to_string()),
             });
         }))
     }

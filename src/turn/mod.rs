@@ -6,10 +6,11 @@
 
 mod event;
 mod hands;
+mod origin;
 mod prompt;
 mod veil;
 
-pub use event::TurnEvent;
+pub use event::{TurnEvent, category_of};
 pub use hands::Equipped;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 pub use veil::Veil;
@@ -55,13 +56,15 @@ pub trait Hands {
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>>;
 }
 
-/// How a model call ended, for the audit log.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a model call ended, for the audit log and the counters.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ModelCallEnd {
     /// Length of the answer's text in bytes.
     pub output_bytes: u64,
+    /// What it took, as far as the provider said.
+    pub usage: Usage,
     /// What went wrong.
-    pub error: Option<String>,
+    pub fault: Option<Fault>,
 }
 
 impl Turn<'_> {
@@ -148,7 +151,8 @@ impl Progress<'_> {
             marks: &marks,
         };
         let events = &mut self.events;
-        self.turn.providers.call(&request, self.cancel, &mut |delta| match delta {
+        let inactivity = self.turn.limits.inactivity;
+        self.turn.providers.call(&request, inactivity, self.cancel, &mut |delta| match delta {
             Delta::Text(it) => events(TurnEvent::TextDelta { delta: it.clone() }),
             Delta::Thinking(it) => events(TurnEvent::ThinkingDelta { delta: it.clone() }),
             _ => (),
@@ -157,7 +161,8 @@ impl Progress<'_> {
 
     fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
         let text = message.text();
-        let usage = usage_event(&message.usage);
+        let is_priced = self.turn.providers.facts(self.turn.model).cost.is_some();
+        let usage = usage_event(&message.usage, is_priced);
         self.conversation.say(Message::Assistant(Box::new(message)), clock::now())?;
         if !text.is_empty() {
             self.said.push(text);
@@ -260,7 +265,7 @@ impl Progress<'_> {
     fn store_end(&mut self, stop_reason: StopReason, why: &str) -> Result<(), Halt> {
         let now = clock::now();
         let message = Assistant {
-            api: crate::config::Api::Replay.name().into(),
+            api: self.turn.providers.api_name(self.turn.model).into(),
             provider: self.turn.model.provider.clone(),
             model: self.turn.model.model.clone(),
             stop_reason,
@@ -336,20 +341,22 @@ impl From<Fault> for Halt {
 }
 
 fn end_of(called: &Result<Answer, Box<Failure>>) -> ModelCallEnd {
-    let (message, error) = match called {
+    let (message, fault) = match called {
         Ok(answer) => (&answer.message, None),
-        Err(failure) => (&failure.partial, Some(failure.fault.to_string())),
+        Err(failure) => (&failure.partial, Some(failure.fault.clone())),
     };
-    ModelCallEnd { output_bytes: message.text().len() as u64, error }
+    ModelCallEnd { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
 }
 
-fn usage_event(usage: &Usage) -> TurnEvent {
+/// A price that nobody knows is not told as nothing.
+fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
+    let cost = usage.cost.total;
     TurnEvent::Usage {
         input: usage.input,
         output: usage.output,
         cache_read: usage.cache_read,
         cache_write: usage.cache_write,
-        cost_usd: Some(usage.cost.total),
+        cost_usd: (is_priced || cost > 0.0).then_some(cost),
     }
 }
 

@@ -4,6 +4,7 @@
 
 use serde_json::{Value, json};
 
+use super::origin;
 use crate::clock::Time;
 use crate::provider::ToolDefinition;
 
@@ -21,6 +22,8 @@ pub struct Prompt<'a> {
     pub agents_md: Option<&'a str>,
     /// The agent's `instructions`.
     pub instructions: Option<&'a str>,
+    /// The session's key: it says where the conversation takes place.
+    pub session_key: &'a str,
     /// Only its day is told.
     pub today: Time,
 }
@@ -38,6 +41,7 @@ impl Prompt<'_> {
         if let Some(instructions) = self.instructions.filter(|it| !it.trim().is_empty()) {
             parts.push(format!("## Instructions\n\n{}", instructions.trim_end()));
         }
+        parts.extend(origin::section(self.session_key));
         parts.push(format!("Current date: {:.10}", self.today.to_string()));
         parts.join("\n\n")
     }
@@ -151,6 +155,7 @@ mod tests {
         plugin_tools: "",
         agents_md: None,
         instructions: None,
+        session_key: "cli:assistant:1",
         today: Time::from_unix_millis(1_796_012_194_668),
     };
 
@@ -160,13 +165,22 @@ mod tests {
             plugin_tools: "## Available Tools\n\n### echo\nEcho test plugin\nCommands:\n  echo <text>\n",
             agents_md: Some("be tidy\n"),
             instructions: Some("be brief\n"),
+            session_key: "telegram:42",
             ..BARE
         }
         .text();
-        let order = ["`assistant`", "/workspace", "- patch: ", "### echo", "be tidy", "be brief"];
+        let order = [
+            "`assistant`",
+            "/workspace",
+            "- patch: ",
+            "### echo",
+            "be tidy",
+            "be brief",
+            "id: \"42\"",
+        ];
         let places: Vec<Option<usize>> = order.iter().map(|it| text.find(it)).collect();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{places:?}");
-        assert!(text.ends_with("be brief\n\nCurrent date: 2026-11-30"), "{text}");
+        assert!(text.ends_with("- Chat id: \"42\"\n\nCurrent date: 2026-11-30"), "{text}");
     }
 
     #[test]

@@ -307,7 +307,8 @@ fn a_call_to_a_model_that_is_called_off_keeps_what_it_said() -> Result<()> {
     let told = place.run("hi", &hands, &cancel)?;
     assert_eq!(told.result.map_err(|it| it.0), Err(Kind::Cancelled));
     assert_eq!(place.stored()?, ["user hi", "answer ", "aborted"]);
-    let want = ModelCallEnd { output_bytes: 0, error: Some("the call was called off".into()) };
+    let want =
+        ModelCallEnd { output_bytes: 0, usage: Usage::default(), fault: Some(Fault::Cancelled) };
     assert_eq!(*hands.model_calls.borrow(), [want]);
     Ok(())
 }

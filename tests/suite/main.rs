@@ -14,6 +14,7 @@ mod bubblewrap;
 mod cli;
 mod config;
 mod containers;
+mod control;
 mod docker;
 mod exec;
 mod full_disk;

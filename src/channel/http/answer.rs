@@ -7,12 +7,17 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::json;
 
+/// Content type of all answers but streams and figures.
+const JSON: &str = "application/json";
+
 /// A complete answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Answer {
     /// The HTTP status.
     pub(super) status: u16,
-    /// JSON text.
+    /// Of the body.
+    pub(super) content_type: &'static str,
+    /// JSON text, unless the type says otherwise.
     pub(super) body: String,
     /// One header beyond those that every answer has.
     pub(super) further: Option<(&'static str, String)>,
@@ -22,14 +27,15 @@ impl Answer {
     /// 200 with a JSON document.
     pub(super) fn json(document: &impl Serialize) -> Self {
         match serde_json::to_string(document) {
-            Ok(body) => Self { status: 200, body, further: None },
+            Ok(body) => Self { status: 200, content_type: JSON, body, further: None },
             Err(error) => Self::error(500, format!("write the answer: {error}")),
         }
     }
 
     /// `{"error":"…"}`; the text says what a person can do.
     pub(super) fn error(status: u16, text: impl Into<String>) -> Self {
-        Self { status, body: json!({ "error": text.into() }).to_string(), further: None }
+        let body = json!({ "error": text.into() }).to_string();
+        Self { status, content_type: JSON, body, further: None }
     }
 
     /// The same with one more header.
@@ -41,7 +47,7 @@ impl Answer {
 
     /// Writes head and body in one call and flushes.
     pub(super) fn write(&self, to: &mut (impl Write + ?Sized)) -> io::Result<()> {
-        let mut bytes = head(self.status, "application/json", Length::Exact(self.body.len()));
+        let mut bytes = head(self.status, self.content_type, Length::Exact(self.body.len()));
         if let Some((name, value)) = &self.further {
             bytes.truncate(bytes.len() - 2);
             bytes.push_str(&format!("{name}: {value}\r\n\r\n"));
@@ -80,6 +86,7 @@ pub(super) fn head(status: u16, content_type: &str, length: Length) -> String {
 fn reason(status: u16) -> &'static str {
     match status {
         200 => "OK",
+        202 => "Accepted",
         400 => "Bad Request",
         401 => "Unauthorized",
         403 => "Forbidden",

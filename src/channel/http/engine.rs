@@ -2,17 +2,15 @@
 //! `gateway::Handle` is the one engine; tests put a small one of their own in
 //! its place.
 
-use crossbeam_channel::Receiver;
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::audit::Filter;
 use crate::error::Result;
-use crate::gateway::{Handle, Place, PromptRequest, SessionChange};
+use crate::gateway::{Detail, Figures, Handle, Place, PromptRequest, SessionChange, Subscription};
 use crate::sandbox::Exit;
 use crate::session::{Listed, Page, Told, Which};
 use crate::tool::{self, CommandCall, Streams};
-use crate::turn::TurnEvent;
 use crate::worker::Cancel;
 
 /// One line of the audit log at a time; whether it wants more.
@@ -32,6 +30,16 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     fn health(&self) -> Value;
     /// The list of agents.
     fn agents(&self) -> Value;
+    /// The configuration, without anything that is secret.
+    fn config(&self) -> Value;
+    /// The models of an agent.
+    fn models(&self, agent: &str) -> Result<Value>;
+    /// Everything that is counted.
+    fn figures(&self) -> Figures;
+    /// Has it start afresh, soon.
+    fn restart(&self) -> Result<()>;
+    /// Calls off the turn of a session; whether one ran.
+    fn abort(&self, agent: &str, session_key: &str) -> Result<bool>;
     /// `Missing` unless there is an agent of that name.
     fn require_agent(&self, name: &str) -> Result<()>;
     /// Runs a core tool.
@@ -55,8 +63,8 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
         streams: Streams<'_>,
         cancel: &Cancel,
     ) -> Result<Exit>;
-    /// Starts a turn; its events end with a terminal one.
-    fn prompt(&self, request: PromptRequest, cancel: Cancel) -> Result<Receiver<TurnEvent>>;
+    /// Puts a prompt in line; its events end with a terminal one.
+    fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription>;
     /// Goes through the audit log.
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()>;
     /// Lists sessions.
@@ -87,6 +95,26 @@ impl Engine for Handle {
 
     fn agents(&self) -> Value {
         as_value(&self.agents())
+    }
+
+    fn config(&self) -> Value {
+        as_value(&self.config())
+    }
+
+    fn models(&self, agent: &str) -> Result<Value> {
+        self.models(agent).map(|it| as_value(&it))
+    }
+
+    fn figures(&self) -> Figures {
+        self.figures()
+    }
+
+    fn restart(&self) -> Result<()> {
+        self.restart()
+    }
+
+    fn abort(&self, agent: &str, session_key: &str) -> Result<bool> {
+        self.abort(agent, session_key)
     }
 
     fn require_agent(&self, name: &str) -> Result<()> {
@@ -120,8 +148,8 @@ impl Engine for Handle {
         self.run_command(place, agent, call, session_key, streams, cancel)
     }
 
-    fn prompt(&self, request: PromptRequest, cancel: Cancel) -> Result<Receiver<TurnEvent>> {
-        self.prompt(request, cancel)
+    fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription> {
+        self.prompt(request, detail)
     }
 
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()> {

@@ -7,7 +7,9 @@
 mod answer;
 mod door;
 mod engine;
+mod failure;
 mod inner;
+mod metrics;
 mod routes;
 mod stream;
 mod token;

@@ -21,7 +21,7 @@ use super::engine::{EachMessage, EachRecord, EachSession};
 use super::*;
 use crate::audit::Filter;
 use crate::error::{Error, Kind};
-use crate::gateway::{PromptRequest, SessionChange};
+use crate::gateway::{Detail, Figures, Health, Lines, PromptRequest, SessionChange, Subscription};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::secret::Secret;
 use crate::session::{Listed, Page, Which};
@@ -117,6 +117,31 @@ impl Engine for Small {
         json!([{ "name": "assistant" }])
     }
 
+    fn config(&self) -> Value {
+        json!({ "agents": {} })
+    }
+
+    fn models(&self, agent: &str) -> Result<Value> {
+        self.require_agent(agent).map(|()| json!([{ "id": "m" }]))
+    }
+
+    fn figures(&self) -> Figures {
+        figures()
+    }
+
+    fn restart(&self) -> Result<()> {
+        self.tell("restart");
+        Ok(())
+    }
+
+    fn abort(&self, agent: &str, session_key: &str) -> Result<bool> {
+        self.require_agent(agent)?;
+        match session_key {
+            "api:other" => Err(Error::new(Kind::Conflict, "it belongs to `other`")),
+            _ => Ok(session_key == "api:a/b"),
+        }
+    }
+
     fn require_agent(&self, name: &str) -> Result<()> {
         match name {
             "assistant" => Ok(()),
@@ -177,9 +202,13 @@ impl Engine for Small {
         }
     }
 
-    fn prompt(&self, request: PromptRequest, cancel: Cancel) -> Result<Receiver<TurnEvent>> {
-        let (events_in, events) = unbounded();
-        let send = |event| drop(events_in.send(event));
+    fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription> {
+        let (mut subscriber, subscription, cancel) = Subscription::pair(detail);
+        let mut send = |event| subscriber.tell(event);
+        if request.message == "busy" {
+            send(TurnEvent::refused(&Error::new(Kind::Busy, "the gateway is stopping")));
+            return Ok(subscription);
+        }
         send(TurnEvent::TextDelta { delta: "a".into() });
         match request.message.as_str() {
             "block" => send(TurnEvent::Blocked { reason: "not today".into() }),
@@ -191,14 +220,14 @@ impl Engine for Small {
                 let waiting = Worker::spawn("turn", move || {
                     let _ = cancel.gone().recv();
                     let _ = told.send("the turn was called off".into());
-                    drop(events_in);
+                    drop(subscriber);
                 });
                 let waiting = waiting?;
                 assert!(self.turns.lock().map(|mut it| it.push(waiting)).is_ok());
             }
             _ => send(TurnEvent::Done { response: "yes".into(), note: None }),
         }
-        Ok(events)
+        Ok(subscription)
     }
 
     fn sessions(&self, which: &Which, each: EachSession) -> Result<()> {
@@ -244,7 +273,27 @@ impl Engine for Small {
 }
 
 fn failure() -> TurnEvent {
-    TurnEvent::Error { category: "overloaded", message: "all failed".into(), partial: None }
+    let partial = Some("a".into());
+    TurnEvent::Error { category: "unavailable", message: "all failed".into(), partial }
+}
+
+/// Some figures.
+pub(super) fn figures() -> Figures {
+    let health = Health {
+        status: "ok",
+        version: "1",
+        address: None,
+        started_at: String::new(),
+        uptime_seconds: 7,
+        agents: 1,
+        sandboxes: 1,
+        sessions: 2,
+        running: 5,
+        waiting: 3,
+        reload_error: None,
+        degraded: Vec::new(),
+    };
+    Figures { health, lines: Lines { busy: 2, waiting: 3 }, counted: Default::default() }
 }
 
 /// A running API and what its engine tells.
@@ -469,7 +518,7 @@ fn a_prompt_is_answered_whatever_becomes_of_it() {
     let api = Api::new();
     api.check(PROMPT, r#"{"message":"hi"}"#, 200, json!({ "response": "yes" }));
     api.check(PROMPT, r#"{"message":"block"}"#, 200, json!({ "response": "not today" }));
-    let failed = json!({ "error": "all failed", "category": "overloaded" });
+    let failed = json!({ "error": "all failed", "category": "unavailable", "partial": "a" });
     api.check(PROMPT, r#"{"message":"fail"}"#, 502, failed);
     api.refuses(PROMPT, r#"{"message":"break"}"#, 500, "broke off");
     api.refuses(PROMPT, r#"{"message":"denied"}"#, 403, "not the agent's");
@@ -482,12 +531,65 @@ fn a_prompt_streams_its_turn_up_to_the_terminal_event() {
     for (message, last) in [
         ("hi", json!({ "type": "done", "response": "yes" })),
         ("block", json!({ "type": "blocked", "reason": "not today" })),
-        ("fail", json!({ "type": "error", "category": "overloaded", "message": "all failed" })),
+        (
+            "fail",
+            json!({ "type": "error", "category": "unavailable", "message": "all failed",
+                "partial": "a" }),
+        ),
     ] {
         let (status, text) = api.ask(PROMPT_STREAM, &json!({ "message": message }).to_string());
         assert_eq!((status, lines(&text)), (200, vec![delta.clone(), last]));
     }
     api.refuses(PROMPT_STREAM, r#"{"message":"denied"}"#, 403, "not the agent's");
+}
+
+#[test]
+fn a_prompt_that_was_never_begun_has_its_status_as_a_stream_too() {
+    let api = Api::new();
+    let want = json!({ "error": "the gateway is stopping", "category": "busy" });
+    for line in [PROMPT, PROMPT_STREAM] {
+        api.check(line, r#"{"message":"busy"}"#, 503, want.clone());
+    }
+}
+
+#[test]
+fn a_turn_is_called_off_by_its_session() {
+    let api = Api::new();
+    let abort = |agent: &str, key: &str| format!("POST /api/agents/{agent}/sessions/{key}/abort");
+    api.check(&abort("assistant", "api%3Aa%2Fb"), "", 200, json!({ "aborted": true }));
+    api.check(&abort("assistant", "api%3Ac"), "{}", 200, json!({ "aborted": false }));
+    api.refuses(&abort("assistant", "api%3Aother"), "", 409, "belongs");
+    api.refuses(&abort("nobody", "api%3Aa%2Fb"), "", 404, "no agent");
+}
+
+#[test]
+fn the_gateway_itself_is_looked_at_and_started_afresh() {
+    let api = Api::new();
+    api.check("GET /api/config", "", 200, json!({ "agents": {} }));
+    let models = json!({ "models": [{ "id": "m" }] });
+    api.check("GET /api/agents/assistant/models", "", 200, models);
+    api.refuses("GET /api/agents/nobody/models", "", 404, "no agent");
+    let (status, text) = api.ask("GET /metrics", "");
+    assert!(status == 200 && text.contains("beige_running_calls 5\n"), "{text}");
+    let (status, text) = api.ask("POST /api/gateway/restart", "");
+    assert!(status == 202 && text.contains(r#""status":"restarting""#), "{text}");
+    api.tells("restart");
+}
+
+#[test]
+fn strangers_learn_no_figures() {
+    let api = Api::new();
+    for (line, want) in
+        [("GET /metrics", 401), ("GET /api/config", 401), ("POST /api/gateway/restart", 401)]
+    {
+        let mut stream = TcpStream::connect(api.address).expect("connect");
+        let head = format!("{line} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+        let mut text = String::new();
+        assert!(stream.write_all(head.as_bytes()).is_ok());
+        assert!(stream.read_to_string(&mut text).is_ok());
+        assert_eq!(split(&text).0, want, "{line}");
+    }
+    assert!(api.told.is_empty());
 }
 
 #[test]

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::num::NonZeroUsize;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ureq::http::{HeaderName, HeaderValue, Uri};
@@ -51,28 +52,19 @@ const TIMEOUTS: Timeouts = Timeouts {
 
 impl Assembly<'_> {
     pub(super) fn provider(&mut self, name: &str, node: &Node<'_>) -> Provider {
-        let api = self.api(name, node);
-        let reach = match api {
-            Api::Replay => self.cassette(node),
-            Api::OpenAiCompletions => self.endpoint(name, node),
+        let (api, reach) = match node.get("api").text() {
+            Some("replay") => (Api::Replay, self.cassette(node)),
+            None | Some("openai-completions") => {
+                (Api::OpenAiCompletions, self.endpoint(name, node))
+            }
+            // Refused by the schema; what else it needs is not known here.
+            Some(_) => (Api::Replay, Reach::Cassette(PathBuf::new())),
         };
         Provider {
             api,
             reach,
             concurrency: self.concurrency(&node.get("concurrency")),
             models: models(&node.get("models")),
-        }
-    }
-
-    fn api(&mut self, name: &str, node: &Node<'_>) -> Api {
-        match node.get("api").text() {
-            Some("replay") => Api::Replay,
-            None if OF_OTHER_PROTOCOLS.contains(&name) => {
-                let what = format!("the protocol of `{name}` is {NOT_SUPPORTED}");
-                self.refuse(&node.path, what);
-                Api::OpenAiCompletions
-            }
-            _ => Api::OpenAiCompletions,
         }
     }
 
@@ -117,17 +109,23 @@ impl Assembly<'_> {
         let given = node.get("baseUrl");
         let known = KNOWN.iter().find(|it| it.0 == name).map(|it| it.1);
         let Some(text) = given.text().or(known) else {
-            if !OF_OTHER_PROTOCOLS.contains(&name) && given.value.is_null() {
-                let known: Vec<&str> = KNOWN.iter().map(|it| it.0).collect();
-                let what = format!("only these need none: {}", known.join(", "));
-                self.refuse(&given.path, format!("this field is missing; {what}"));
-            }
+            self.miss_url(name, node, &given);
             return String::new();
         };
         if let Some(wrong) = wrong_with_url(text) {
             self.refuse(&given.path, wrong);
         }
         text.trim_end_matches('/').to_owned()
+    }
+
+    fn miss_url(&mut self, name: &str, node: &Node<'_>, given: &Node<'_>) {
+        if OF_OTHER_PROTOCOLS.contains(&name) && node.get("api").value.is_null() {
+            self.refuse(&node.path, format!("the protocol of `{name}` is {NOT_SUPPORTED}"));
+        } else if given.value.is_null() {
+            let known: Vec<&str> = KNOWN.iter().map(|it| it.0).collect();
+            let what = format!("only these need none: {}", known.join(", "));
+            self.refuse(&given.path, format!("this field is missing; {what}"));
+        }
     }
 
     fn warn_of_key(&mut self, node: &Node<'_>, uri: &Uri, has_key: bool, no_headers: bool) {
@@ -163,7 +161,7 @@ impl Assembly<'_> {
         headers
     }
 
-    fn ca_file(&mut self, node: &Node<'_>) -> Option<std::path::PathBuf> {
+    fn ca_file(&mut self, node: &Node<'_>) -> Option<PathBuf> {
         let path = self.expanded(node)?;
         if !path.is_file() {
             self.refuse(&node.path, format!("{} is not a file", path.display()));

@@ -5,7 +5,7 @@
 #![allow(clippy::panic)]
 
 use super::*;
-use crate::config::Reach;
+use crate::config::{Api, ModelFacts, Price, Reach, Timeouts};
 
 use std::os::unix::fs::symlink;
 use std::time::Duration;
@@ -151,7 +151,7 @@ fn what_is_absent_has_its_default() {
 #[test]
 fn all_faults_are_reported_at_once_in_the_order_of_the_file() {
     let text = br#"{
-  llm: { providers: { demo: { api: "openai-completions", apiKey: "sk-12345678" } } },
+  llm: { providers: { demo: { api: "openai-responses", apiKey: "sk-12345678", record: true } } },
   plugins: { notes: { path: "" } },
   agents: {
     "A b": { model: { provider: "dmeo", model: "m" }, tools: "x" },
@@ -160,8 +160,8 @@ fn all_faults_are_reported_at_once_in_the_order_of_the_file() {
   gateway: { port: 70000, prot: 1, host: "0.0.0.0", auth: "none", auth: "none" },
 }"#;
     let expected = "\
-./config.json5:2:31: llm.providers.demo.api: not supported by this version, which takes only \"replay\"
-./config.json5:2:58: llm.providers.demo.apiKey: not supported by this version
+./config.json5:2:31: llm.providers.demo.api: not supported by this version, which takes only \"openai-completions\", \"replay\"
+./config.json5:2:79: llm.providers.demo.record: not supported by this version, which takes only false
 ./config.json5:3:23: plugins.notes.path: must not be empty
 ./config.json5:5:5: agents[\"A b\"]: a name is made of a-z, 0-9, `_` and `-`, begins with a letter or digit and has at most 40 characters
 ./config.json5:5:23: agents[\"A b\"].model.provider: there is no provider `dmeo`; did you mean `demo`?
@@ -223,8 +223,19 @@ fn a_provider_that_no_agent_refers_to_stops_nothing() {
 
 #[test]
 fn a_provider_in_use_plays_back() {
-    check_refused("/llm/providers/demo", json!({"cassette": "c"}), "not supported by this version");
     check_refused("/llm/providers/demo", json!({"api": "replay"}), "needs a `cassette`");
+    check_refused("/llm/providers/demo", json!({}), "baseUrl: this field is missing");
+    for (name, value) in [
+        ("apiKey", json!("")),
+        ("baseUrl", json!("http://x")),
+        ("headers", json!({})),
+        ("timeouts", json!({})),
+        ("proxy", json!("http://p:1")),
+        ("caFile", json!("c")),
+    ] {
+        let provider = json!({"api": "replay", "cassette": "c", name: value});
+        check_refused("/llm/providers/demo", provider, "connects to nothing");
+    }
     check_refused("/llm/providers/demo/api", json!("repaly"), "did you mean `replay`?");
     check_refused("/llm/providers/demo/record", json!(true), "not supported by this version");
     check_refused(
@@ -234,13 +245,122 @@ fn a_provider_in_use_plays_back() {
     );
 }
 
+/// A provider that is a server, with these fields beside its `baseUrl`.
+fn server(fields: Value) -> Value {
+    let mut provider = json!({"baseUrl": "http://127.0.0.1:1/v1/"});
+    for (name, value) in fields.as_object().into_iter().flatten() {
+        provider[name] = value.clone();
+    }
+    with("/llm/providers/demo", provider)
+}
+
+#[track_caller]
+fn endpoint_of(config: &Value) -> crate::config::Endpoint {
+    let config = Case::new().config(config);
+    let Reach::Endpoint(endpoint) = config.providers["demo"].reach.clone() else {
+        panic!("the provider is a server");
+    };
+    *endpoint
+}
+
+#[track_caller]
+fn check_server_refused(fields: Value, what: &str) {
+    let findings = Case::new().findings(server(fields).to_string().as_bytes());
+    assert!(findings.contains(what), "{findings}");
+}
+
+#[test]
+fn a_server_is_all_defaults_but_its_url() {
+    let endpoint = endpoint_of(&server(json!({})));
+    assert_eq!(endpoint.base_url, "http://127.0.0.1:1/v1");
+    assert!(endpoint.api_key.is_none() && endpoint.headers.is_empty());
+    assert!(endpoint.proxy.is_none() && endpoint.ca_file.is_none());
+    let seconds = |it: Duration| it.as_secs();
+    let Timeouts { connect, first_byte, idle } = endpoint.timeouts;
+    assert_eq!([connect, first_byte, idle].map(seconds), [10, 120, 120]);
+    let config = Case::new().config(&server(json!({})));
+    let provider = &config.providers["demo"];
+    assert_eq!((provider.api, provider.concurrency), (Api::OpenAiCompletions, None));
+    assert_eq!(config.agents["a"].limits.inactivity, Duration::from_secs(600));
+}
+
+#[test]
+fn a_server_is_what_the_file_says() {
+    let facts = json!({"contextWindow": 1000, "maxTokens": 10, "input": ["text", "image"],
+        "cost": {"input": 1, "output": 2.5}});
+    let given = server(json!({
+        "apiKey": " key-1234 ",
+        "headers": {"X-Title": "t"},
+        "timeouts": {"idleSeconds": 0.5},
+        "concurrency": 5,
+        "models": {"m": facts},
+    }));
+    let endpoint = endpoint_of(&given);
+    assert_eq!(endpoint.api_key.as_ref().map(Secret::expose), Some("key-1234"));
+    assert_eq!(endpoint.headers[0].0, "X-Title");
+    assert_eq!(endpoint.timeouts.idle, Duration::from_millis(500));
+    let config = Case::new().config(&given);
+    let provider = &config.providers["demo"];
+    assert_eq!(provider.concurrency.map(std::num::NonZero::get), Some(5));
+    let cost = Price { input: 1.0, output: 2.5, ..Price::default() };
+    let want = ModelFacts {
+        context_window: Some(1000),
+        max_tokens: Some(10),
+        images: Some(true),
+        cost: Some(cost),
+        ..ModelFacts::default()
+    };
+    assert_eq!(provider.models["m"], want);
+    let unlimited = Case::new().config(&server(json!({"concurrency": -1})));
+    assert_eq!(unlimited.providers["demo"].concurrency, None);
+}
+
+#[test]
+fn what_cannot_be_a_server_is_refused() {
+    check_server_refused(json!({"baseUrl": "127.0.0.1"}), "llm.providers.demo.baseUrl: ");
+    check_server_refused(json!({"concurrency": 0}), "must be 1 or more, or -1 for no limit");
+    check_server_refused(json!({"concurrency": -2}), "must be from -1 to 10000");
+    check_server_refused(json!({"apiKey": "a\nb"}), "llm.providers.demo.apiKey: a key cannot");
+    check_server_refused(json!({"headers": {"Host": "x"}}), "is set by the request itself");
+    check_server_refused(json!({"caFile": "./none.pem"}), "none.pem is not a file");
+    check_server_refused(json!({"cassette": "c"}), "only a `replay` provider has a cassette");
+    check_server_refused(json!({"timeouts": {"idleSeconds": 0}}), "more than 0");
+    check_server_refused(
+        json!({"baseUrl": "https://a/v1", "proxy": "ftp://p"}),
+        "llm.providers.demo.proxy: a proxy must be",
+    );
+    check_refused("/llm/providers", json!({"anthropic": {}}), "llm.providers");
+}
+
+#[test]
+fn known_providers_need_only_a_key() {
+    let mut config = sample();
+    config["llm"]["providers"] = json!({"groq": {"apiKey": "key-12345"}});
+    config["agents"]["a"]["model"]["provider"] = json!("groq");
+    let config = Case::new().config(&config);
+    let Reach::Endpoint(endpoint) = &config.providers["groq"].reach else { panic!("a server") };
+    assert!(endpoint.base_url.starts_with("https://"));
+    let mut config = sample();
+    config["llm"]["providers"] = json!({"anthropic": {"apiKey": "key-12345"}});
+    config["agents"]["a"]["model"]["provider"] = json!("anthropic");
+    let findings = Case::new().findings(config.to_string().as_bytes());
+    assert!(findings.contains("the protocol of `anthropic` is not supported"), "{findings}");
+}
+
+#[test]
+fn a_key_that_is_missing_or_seen_on_its_way_is_warned_of() {
+    let findings = |fields| Case::new().findings(server(fields).to_string().as_bytes());
+    let open = findings(json!({"baseUrl": "http://10.0.0.1/v1", "apiKey": "key-12345"}));
+    assert!(open.contains("warning") && open.contains("unencrypted"), "{open}");
+    let none = findings(json!({"baseUrl": "https://10.0.0.1/v1"}));
+    assert!(none.contains("warning") && none.contains("no `apiKey`"), "{none}");
+    assert_eq!(findings(json!({})), "");
+}
+
 #[test]
 fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
     let refused = [
-        ("/llm/providers/demo/apiKey", json!("")),
-        ("/llm/providers/demo/baseUrl", json!("http://x")),
-        ("/llm/providers/demo/concurrency", json!(-1)),
-        ("/llm/providers/demo/timeouts", json!({})),
+        ("/llm/providers/demo/models", json!({"m": {"compat": {}}})),
         ("/skills", json!({"s": {"path": "s"}})),
         ("/guards", json!({"promptLeak": true})),
         ("/agents/a/model/thinkingLevel", json!("off")),
@@ -253,7 +373,6 @@ fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
         ("/agents/a/limits", json!({"maxTurnSeconds": 0})),
         ("/agents/a/limits", json!({"maxTurnTokens": 1})),
         ("/agents/a/limits", json!({"maxTurnCostUsd": 1})),
-        ("/agents/a/limits", json!({"inactivitySeconds": 600})),
         ("/agents/a/permissions", json!({"mode": "ask"})),
         ("/agents/a/permissions", json!({"mode": "readonly"})),
         ("/agents/a/permissions", json!({"rules": [{"tool": "exec", "action": "deny"}]})),

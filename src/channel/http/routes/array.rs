@@ -4,7 +4,7 @@
 
 use std::io;
 
-use super::send;
+use super::{refusal, send};
 use crate::channel::http::answer::Answer;
 use crate::channel::http::engine::Engine;
 use crate::channel::http::stream::{Pieces, Reply};
@@ -51,14 +51,14 @@ impl Array {
         match (end, self.to) {
             (Ok(end), To::Unsent(reply)) => {
                 let body = format!("{}]{end}", self.opening);
-                send(reply, &Answer { status: 200, body, further: None });
+                send(reply, &Answer { body, ..Answer::json(&()) });
             }
             (Ok(end), To::Sent(mut pieces)) => {
                 let written = pieces.write(format!("]{end}").as_bytes());
                 // A client that is gone is no failure of ours.
                 let _ = written.and_then(|()| pieces.finish());
             }
-            (Err(error), To::Unsent(reply)) => send(reply, &super::refusal(engine, &error)),
+            (Err(error), To::Unsent(reply)) => send(reply, &refusal(engine, &error)),
             // Cut short: the client sees that it is not whole.
             (Err(error), _) => log::warn!("a list was not sent to its end: {error}"),
             (Ok(_), To::Gone) => {}

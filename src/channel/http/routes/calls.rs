@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 
 use super::array::Array;
 use super::requests::{CommandRequest, ToolRequest};
-use super::{Call, Task, refusal, send};
+use super::{Call, Task, send};
 use crate::audit::Filter;
 use crate::channel::http::answer::Answer;
 use crate::channel::http::engine::Engine;
+use crate::channel::http::failure::{outcome, refusal};
 use crate::channel::http::stream::{Line, NDJSON, QUIET, pump};
 use crate::error::Error;
-use crate::gateway::PromptRequest;
+use crate::gateway::{Detail, PromptRequest, Subscription, Told};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::tool::Streams;
 use crate::turn::TurnEvent;
@@ -35,6 +36,7 @@ impl<E: Engine> Call<E> {
             Task::PromptStream(request) => self.prompt_stream(request),
             Task::Audit(filter) => self.audit(&filter),
             Task::Session(task) => self.session(task),
+            Task::Abort(agent, key) => self.abort(&agent, &key),
         }
     }
 
@@ -50,8 +52,8 @@ impl<E: Engine> Call<E> {
 
     /// Runs to its end, whether or not somebody waits for the answer.
     fn prompt(self, request: PromptRequest) {
-        let answer = match self.engine.prompt(request, self.closing.clone()) {
-            Ok(events) => events.iter().find_map(outcome).unwrap_or_else(no_outcome),
+        let answer = match self.engine.prompt(request, Detail::End) {
+            Ok(asked) => end_of(&asked, &self.closing).unwrap_or_else(no_outcome),
             Err(error) => refusal(&self.engine, &error),
         };
         send(self.reply, &answer);
@@ -59,16 +61,37 @@ impl<E: Engine> Call<E> {
 
     /// Ends with its client.
     fn prompt_stream(self, request: PromptRequest) {
-        let (canceller, cancel) = Cancel::pair();
-        let events = match self.engine.prompt(request, cancel) {
-            Ok(events) => events,
+        let asked = match self.engine.prompt(request, Detail::All) {
+            Ok(asked) => asked,
             Err(error) => return send(self.reply, &refusal(&self.engine, &error)),
         };
-        let started = self.reply.start(NDJSON);
-        let pumped = started.and_then(|it| pump(it, None, &events, line, QUIET, &self.closing));
-        if pumped.is_err() {
-            canceller.cancel();
+        let first = select! {
+            recv(asked.events) -> first => first.ok(),
+            recv(after(QUIET)) -> _ => None,
+        };
+        // A failure before all else still has its status.
+        if let Some(Told { event: event @ TurnEvent::Error { .. }, .. }) = &first
+            && let Some(answer) = outcome(event)
+        {
+            return send(self.reply, &answer);
         }
+        let events = &asked.events;
+        let started = self.reply.start(NDJSON);
+        match started.and_then(|it| pump(it, first, events, line, QUIET, &self.closing)) {
+            Ok(()) => {}
+            // Its events ended first: it was too slow, and its turn goes on.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
+            // It is gone, and with it who wanted the turn.
+            Err(_) => asked.call_off(),
+        }
+    }
+
+    fn abort(self, agent: &str, session_key: &str) {
+        let answer = match self.engine.abort(agent, session_key) {
+            Ok(aborted) => Answer::json(&json!({ "aborted": aborted })),
+            Err(error) => refusal(&self.engine, &error),
+        };
+        send(self.reply, &answer);
     }
 
     fn command(self, agent: &str, request: CommandRequest) {
@@ -84,7 +107,7 @@ impl<E: Engine> Call<E> {
             let ended =
                 place.and_then(|it| engine.run_command(it, agent, call, key, streams, &cancel));
             let _ =
-                events_in.send(ended.map_or_else(Told::Failed, |exit| Told::Exit(report(&exit))));
+                events_in.send(ended.map_or_else(Said::Failed, |exit| Said::Exit(report(&exit))));
         };
         thread::scope(|scope| {
             let running = scoped(scope, "http-command", run);
@@ -93,9 +116,9 @@ impl<E: Engine> Call<E> {
                     recv(events) -> first => first.ok(),
                     recv(after(QUIET)) -> _ => None,
                 },
-                Err(error) => Some(Told::Failed(error)),
+                Err(error) => Some(Said::Failed(error)),
             };
-            if let Some(Told::Failed(error)) = told {
+            if let Some(Said::Failed(error)) = told {
                 return send(reply, &refusal(&engine, &error));
             }
             let line = |it| it_as_line(&engine, it);
@@ -117,18 +140,18 @@ impl<E: Engine> Call<E> {
 }
 
 /// What the thread of a command tells the one that writes.
-enum Told {
+enum Said {
     Output(&'static str, Vec<u8>),
     Exit(Value),
     Failed(Error),
 }
 
 /// A command's output as events; one that nobody takes ends the command.
-struct Telling<'a>(&'a Sender<Told>);
+struct Telling<'a>(&'a Sender<Said>);
 
 impl Telling<'_> {
     fn tell(&self, stream: &'static str, bytes: &[u8]) -> io::Result<()> {
-        let told = self.0.send(Told::Output(stream, bytes.to_vec()));
+        let told = self.0.send(Said::Output(stream, bytes.to_vec()));
         told.map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 }
@@ -143,16 +166,16 @@ impl Output for Telling<'_> {
     }
 }
 
-fn it_as_line(engine: &impl Engine, told: Told) -> Line {
+fn it_as_line(engine: &impl Engine, told: Said) -> Line {
     match told {
-        Told::Output(stream, bytes) => {
+        Said::Output(stream, bytes) => {
             Line::More(json!({ "type": stream, "data": STANDARD.encode(bytes) }).to_string())
         }
-        Told::Exit(mut report) => {
+        Said::Exit(mut report) => {
             report["type"] = "exit".into();
             Line::Last(report.to_string())
         }
-        Told::Failed(error) => {
+        Said::Failed(error) => {
             let text = engine.mask(&error.to_string());
             Line::Last(json!({ "type": "error", "error": text }).to_string())
         }
@@ -175,17 +198,21 @@ pub(in crate::channel::http) fn report(exit: &Exit) -> Value {
     report
 }
 
-/// The answer of a turn, once its terminal event has come.
-fn outcome(event: TurnEvent) -> Option<Answer> {
-    match event {
-        TurnEvent::Done { response, .. } | TurnEvent::Blocked { reason: response } => {
-            Some(Answer::json(&json!({ "response": response })))
+/// The answer to a prompt, once its turn has ended.
+fn end_of(asked: &Subscription, closing: &Cancel) -> Option<Answer> {
+    loop {
+        select! {
+            recv(asked.events) -> told => {
+                let answer = outcome(&told.ok()?.event);
+                if answer.is_some() {
+                    return answer;
+                }
+            }
+            recv(closing.gone()) -> _ => {
+                asked.call_off();
+                return None;
+            }
         }
-        TurnEvent::Error { category, message, .. } => {
-            let answer = Answer::json(&json!({ "error": message, "category": category }));
-            Some(Answer { status: 502, ..answer })
-        }
-        _ => None,
     }
 }
 
@@ -193,10 +220,7 @@ fn no_outcome() -> Answer {
     Answer::error(500, "the turn broke off without an answer")
 }
 
-fn line(event: TurnEvent) -> Line {
-    let text = serde_json::to_string(&event).unwrap_or_default();
-    match outcome(event) {
-        Some(_) => Line::Last(text),
-        None => Line::More(text),
-    }
+fn line(told: Told) -> Line {
+    let text = serde_json::to_string(&told.event).unwrap_or_default();
+    if told.event.is_last() { Line::Last(text) } else { Line::More(text) }
 }

@@ -5,6 +5,7 @@
 
 mod array;
 mod calls;
+mod gateway;
 mod path;
 mod requests;
 mod sessions;
@@ -15,6 +16,7 @@ use crossbeam_channel::bounded;
 use serde_json::json;
 use tiny_http::Request;
 
+pub(super) use super::failure::refusal;
 pub(super) use calls::report;
 use path::SessionRoute;
 pub(super) use path::{Route, route};
@@ -25,7 +27,6 @@ use super::engine::Engine;
 use super::stream::Reply;
 use crate::audit::Filter;
 use crate::clock;
-use crate::error::{Error, Kind};
 use crate::gateway::{PromptRequest, SessionChange};
 use crate::worker::{Cancel, Crew};
 use requests::{Checked, PromptBody, ToolRequest};
@@ -60,6 +61,7 @@ enum Task {
     PromptStream(PromptRequest),
     Audit(Filter),
     Session(SessionTask),
+    Abort(String, String),
 }
 
 impl<E: Engine> Routes<E> {
@@ -100,12 +102,7 @@ impl<E: Engine> Routes<E> {
             return Ok(Understood::Answer(Answer::json(&json!({ "status": "ok" }))));
         }
         let task = match route {
-            Route::Health => return Ok(Understood::Answer(Answer::json(&self.engine.health()))),
-            Route::Agents => {
-                return Ok(Understood::Answer(Answer::json(
-                    &json!({ "agents": self.engine.agents() }),
-                )));
-            }
+            Route::Quick(route) => return Ok(Understood::Answer(route.answer(&self.engine))),
             Route::Audit => {
                 let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
                 Task::Audit(checked(requests::audit_filter(query, clock::now()))?)
@@ -124,6 +121,8 @@ impl<E: Engine> Routes<E> {
                 self.require(&agent)?;
                 Task::Session(session_task(agent, route, asked, body)?)
             }
+            // Also while the gateway drains: it helps it to end.
+            Route::Abort(agent, key) => Task::Abort(agent, key),
         };
         Ok(Understood::Task(task))
     }
@@ -198,21 +197,6 @@ pub(super) fn require(engine: &impl Engine, agent: &str) -> Result<(), Answer> {
         return Err(Answer::error(503, "the gateway is stopping; nothing was begun"));
     }
     engine.require_agent(agent).map_err(|error| refusal(engine, &error))
-}
-
-/// A failure of the gateway as an answer, with no secret in it.
-pub(super) fn refusal(engine: &impl Engine, error: &Error) -> Answer {
-    let status = match error.kind() {
-        Kind::Usage => 400,
-        Kind::Denied => 403,
-        Kind::Missing => 404,
-        Kind::Conflict => 409,
-        Kind::TooLarge => 413,
-        Kind::Busy | Kind::Cancelled => 503,
-        Kind::Timeout => 504,
-        Kind::Config | Kind::Sandbox | Kind::Internal => 500,
-    };
-    Answer::error(status, engine.mask(&error.to_string()))
 }
 
 /// What is known once a request is read.

@@ -2,15 +2,14 @@
 //! are decoded once and looked up nowhere here; that an agent exists is for
 //! the gateway to say.
 
+use super::gateway::Quick;
 use crate::channel::http::answer::Answer;
 
 /// A route with what its path names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::channel::http) enum Route {
-    /// `GET /api/health`
-    Health,
-    /// `GET /api/agents`
-    Agents,
+    /// Of the gateway itself.
+    Quick(Quick),
     /// `GET /api/audit`
     Audit,
     /// `POST /api/agents/:name/exec`
@@ -21,6 +20,8 @@ pub(in crate::channel::http) enum Route {
     Prompt(String),
     /// `POST /api/agents/:name/prompt/stream`
     PromptStream(String),
+    /// `POST /api/agents/:name/sessions/:key/abort`
+    Abort(String, String),
     /// Below `/api/agents/:name/sessions`
     Sessions(String, SessionRoute),
 }
@@ -73,8 +74,11 @@ pub(super) fn query(target: &str) -> Option<Vec<(String, String)>> {
 fn find(parts: &[String]) -> Option<(Route, &'static str)> {
     let parts = parts.iter().map(String::as_str).collect::<Vec<_>>();
     match parts.as_slice() {
-        ["api", "health"] => Some((Route::Health, "GET")),
-        ["api", "agents"] => Some((Route::Agents, "GET")),
+        ["metrics"] => Some((Route::Quick(Quick::Metrics), "GET")),
+        ["api", "health"] => Some((Route::Quick(Quick::Health), "GET")),
+        ["api", "config"] => Some((Route::Quick(Quick::Config), "GET")),
+        ["api", "gateway", "restart"] => Some((Route::Quick(Quick::Restart), "POST")),
+        ["api", "agents"] => Some((Route::Quick(Quick::Agents), "GET")),
         ["api", "audit"] => Some((Route::Audit, "GET")),
         ["api", "agents", name, rest @ ..] => find_of_agent((*name).to_owned(), rest),
         _ => None,
@@ -87,6 +91,8 @@ fn find_of_agent(name: String, rest: &[&str]) -> Option<(Route, &'static str)> {
         ["exec", "stream"] => Some((Route::ExecStream(name), "POST")),
         ["prompt"] => Some((Route::Prompt(name), "POST")),
         ["prompt", "stream"] => Some((Route::PromptStream(name), "POST")),
+        ["models"] => Some((Route::Quick(Quick::Models(name)), "GET")),
+        ["sessions", key, "abort"] => Some((Route::Abort(name, (*key).to_owned()), "POST")),
         _ => None,
     }
 }
@@ -148,8 +154,13 @@ mod tests {
 
     #[test]
     fn routes_are_found_by_method_and_path() {
-        check("GET", "/api/health", Ok(Route::Health));
-        check("GET", "/api/health?x=1", Ok(Route::Health));
+        check("GET", "/api/health", Ok(Route::Quick(Quick::Health)));
+        check("GET", "/api/health?x=1", Ok(Route::Quick(Quick::Health)));
+        check("GET", "/metrics", Ok(Route::Quick(Quick::Metrics)));
+        check("POST", "/api/gateway/restart", Ok(Route::Quick(Quick::Restart)));
+        check("GET", "/api/agents/a/models", Ok(Route::Quick(Quick::Models("a".into()))));
+        let abort = Route::Abort("a".into(), "tui:a/b:1".into());
+        check("POST", "/api/agents/a/sessions/tui%3Aa%2Fb%3A1/abort", Ok(abort));
         check("GET", "/api/audit?denied", Ok(Route::Audit));
         check("POST", "/api/agents/a/exec", Ok(Route::Exec("a".into())));
         check("POST", "/api/agents/a/prompt/stream", Ok(Route::PromptStream("a".into())));

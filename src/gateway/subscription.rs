@@ -1,0 +1,159 @@
+//! A turn's events on their way to who asked for it. Nothing here waits: a
+//! subscriber that takes them too slowly is dropped, and the turn goes on. It
+//! ends early only when it is called off, as by a client that is gone.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use crate::turn::TurnEvent;
+use crate::worker::{Cancel, Canceller};
+
+/// How much of a turn may wait for a subscriber, in bytes, before the next
+/// event is one too many.
+const MOST_AHEAD: usize = 1024 * 1024;
+
+/// What a subscriber is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// Every event.
+    All,
+    /// The last event only.
+    End,
+}
+
+/// The side that listens. Dropping it ends no turn.
+#[derive(Debug)]
+pub struct Subscription {
+    /// Ends without a last event if the subscriber was too slow.
+    pub events: Receiver<Told>,
+    canceller: Canceller,
+}
+
+/// The side that tells.
+#[derive(Debug)]
+pub struct Subscriber {
+    to: Option<Sender<Told>>,
+    ahead: Arc<AtomicUsize>,
+    detail: Detail,
+}
+
+/// An event that counts against its subscriber until it is dropped.
+#[derive(Debug)]
+pub struct Told {
+    /// The event.
+    pub event: TurnEvent,
+    weight: usize,
+    ahead: Arc<AtomicUsize>,
+}
+
+impl Subscription {
+    /// Both sides, and what tells the turn that it is called off.
+    pub fn pair(detail: Detail) -> (Subscriber, Self, Cancel) {
+        let (to, events) = unbounded();
+        let (canceller, cancel) = Cancel::pair();
+        let subscriber = Subscriber { to: Some(to), ahead: Arc::default(), detail };
+        (subscriber, Self { events, canceller }, cancel)
+    }
+
+    /// Calls the turn off, or the prompt that still waits for its turn.
+    pub fn call_off(&self) {
+        self.canceller.cancel();
+    }
+
+    /// For who must be able to call it off when nobody listens any more.
+    pub(super) fn canceller(&self) -> Canceller {
+        self.canceller.clone()
+    }
+}
+
+impl Subscriber {
+    /// Passes an event on, unless the subscriber is gone or too far behind. The
+    /// last one is passed on to any that is still there.
+    pub fn tell(&mut self, event: TurnEvent) {
+        let Some(to) = &self.to else { return };
+        if self.detail == Detail::End && !event.is_last() {
+            return;
+        }
+        if self.ahead.load(Ordering::Relaxed) > MOST_AHEAD && !event.is_last() {
+            log::warn!("a subscriber of a turn is too slow and was dropped; the turn goes on");
+            self.to = None;
+            return;
+        }
+        let told = Told::new(event, &self.ahead);
+        if to.send(told).is_err() {
+            self.to = None;
+        }
+    }
+}
+
+impl Told {
+    fn new(event: TurnEvent, ahead: &Arc<AtomicUsize>) -> Self {
+        let weight = event.weight();
+        ahead.fetch_add(weight, Ordering::Relaxed);
+        Self { event, weight, ahead: Arc::clone(ahead) }
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        self.ahead.fetch_sub(self.weight, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(length: usize) -> TurnEvent {
+        TurnEvent::TextDelta { delta: "x".repeat(length) }
+    }
+
+    fn done() -> TurnEvent {
+        TurnEvent::Done { response: "yes".into(), note: None }
+    }
+
+    #[test]
+    fn one_that_takes_nothing_is_dropped_and_its_turn_is_not_called_off() {
+        let (mut subscriber, subscription, cancel) = Subscription::pair(Detail::All);
+        for _ in 0..100 {
+            subscriber.tell(text(MOST_AHEAD / 2));
+        }
+        subscriber.tell(done());
+        let told: Vec<usize> = subscription.events.iter().map(|it| it.event.weight()).collect();
+        assert_eq!(told.len(), 2, "two halves and what an event itself takes");
+        assert!(!cancel.is_cancelled());
+    }
+
+    #[test]
+    fn one_that_keeps_up_gets_any_amount() {
+        let (mut subscriber, subscription, _cancel) = Subscription::pair(Detail::All);
+        for _ in 0..100 {
+            subscriber.tell(text(MOST_AHEAD / 2));
+            assert!(subscription.events.try_recv().is_ok());
+        }
+        assert_eq!(subscriber.ahead.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn a_burst_before_the_end_loses_nothing() {
+        let (mut subscriber, subscription, _cancel) = Subscription::pair(Detail::All);
+        (0..5000).for_each(|_| subscriber.tell(text(1)));
+        subscriber.tell(done());
+        drop(subscriber);
+        assert_eq!(subscription.events.iter().count(), 5001);
+    }
+
+    #[test]
+    fn who_asks_for_the_end_is_told_nothing_else() {
+        let (mut subscriber, subscription, cancel) = Subscription::pair(Detail::End);
+        (0..5000).for_each(|_| subscriber.tell(text(MOST_AHEAD)));
+        subscriber.tell(done());
+        drop(subscriber);
+        let told: Vec<TurnEvent> = subscription.events.iter().map(|it| it.event.clone()).collect();
+        assert_eq!(told, [done()]);
+        subscription.call_off();
+        assert!(cancel.is_cancelled());
+    }
+}

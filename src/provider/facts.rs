@@ -1,0 +1,126 @@
+//! A model as it is told: what a person said of it, and for the rest what is
+//! assumed of one that nobody knows. The one place that has these defaults.
+
+use serde::Serialize;
+
+use crate::config::{Api, ModelFacts, ModelRef, Price};
+
+/// Tokens that a model is taken to read.
+pub const CONTEXT_WINDOW: u64 = 128_000;
+
+/// Tokens that a model is taken to write.
+pub const MAX_TOKENS: u64 = 8192;
+
+/// A model with all that is known or assumed of it, as clients see it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ModelCard {
+    /// Its id at the provider.
+    pub id: String,
+    /// Its name for people; the id if it has none.
+    pub name: String,
+    /// The provider's name.
+    pub provider: String,
+    /// The provider's wire protocol.
+    pub api: &'static str,
+    /// Where the provider is; none for one that is played back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_url: Option<String>,
+    /// Whether it thinks before it speaks.
+    pub reasoning: bool,
+    /// What it can be shown: `text`, `image`.
+    pub input: Vec<&'static str>,
+    /// What its tokens cost; `None` if that is not known.
+    pub cost: Option<Cost>,
+    /// Tokens that it reads at most.
+    pub context_window: u64,
+    /// Tokens that it writes at most.
+    pub max_tokens: u64,
+    /// How hard it is told to think.
+    pub thinking_level: &'static str,
+}
+
+/// US dollars a million tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Cost {
+    /// Read anew.
+    pub input: f64,
+    /// Written.
+    pub output: f64,
+    /// Read from the provider's cache.
+    pub cache_read: f64,
+    /// Written to the provider's cache.
+    pub cache_write: f64,
+}
+
+/// What is told of a model, by what was said of it.
+pub fn card(model: &ModelRef, api: Api, base_url: Option<&str>, said: &ModelFacts) -> ModelCard {
+    let images = said.images.unwrap_or(false);
+    ModelCard {
+        id: model.model.clone(),
+        name: said.name.clone().unwrap_or_else(|| model.model.clone()),
+        provider: model.provider.clone(),
+        api: api.name(),
+        base_url: base_url.map(str::to_owned),
+        reasoning: said.reasoning.unwrap_or(false),
+        input: if images { vec!["text", "image"] } else { vec!["text"] },
+        cost: said.cost.map(Cost::from),
+        context_window: said.context_window.unwrap_or(CONTEXT_WINDOW),
+        max_tokens: said.max_tokens.unwrap_or(MAX_TOKENS),
+        thinking_level: "off",
+    }
+}
+
+impl From<Price> for Cost {
+    fn from(price: Price) -> Self {
+        let Price { input, output, cache_read, cache_write } = price;
+        Self { input, output, cache_read, cache_write }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[track_caller]
+    fn check(base_url: Option<&str>, said: &ModelFacts, want: Value) {
+        let model = ModelRef { provider: "p".into(), model: "m-1".into() };
+        let card = card(&model, Api::OpenAiCompletions, base_url, said);
+        assert_eq!(serde_json::to_value(card).ok(), Some(want));
+    }
+
+    #[test]
+    fn what_nobody_said_is_assumed() {
+        check(
+            None,
+            &ModelFacts::default(),
+            json!({"id": "m-1", "name": "m-1", "provider": "p", "api": "openai-completions",
+                "reasoning": false, "input": ["text"], "cost": null, "contextWindow": 128_000,
+                "maxTokens": 8192, "thinkingLevel": "off"}),
+        );
+    }
+
+    #[test]
+    fn what_was_said_is_told() {
+        let said = ModelFacts {
+            name: Some("M One".into()),
+            context_window: Some(1000),
+            max_tokens: Some(10),
+            reasoning: Some(true),
+            images: Some(true),
+            cost: Some(Price { input: 0.5, output: 2.0, cache_read: 0.1, cache_write: 0.0 }),
+        };
+        check(
+            Some("http://127.0.0.1:9/v1"),
+            &said,
+            json!({"id": "m-1", "name": "M One", "provider": "p", "api": "openai-completions",
+                "baseUrl": "http://127.0.0.1:9/v1", "reasoning": true,
+                "input": ["text", "image"],
+                "cost": {"input": 0.5, "output": 2.0, "cacheRead": 0.1, "cacheWrite": 0.0},
+                "contextWindow": 1000, "maxTokens": 10, "thinkingLevel": "off"}),
+        );
+    }
+}

@@ -1,0 +1,237 @@
+//! The server of one provider: how it is connected to, the request's head, and
+//! the words for what it does wrong. Knows the secrets of this server, and
+//! masks them in all that is said of it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use ureq::http::header::{self, HeaderName, HeaderValue};
+use ureq::http::response::Parts;
+use ureq::http::{Request, Response};
+use ureq::tls::{RootCerts, TlsConfig};
+use ureq::{Agent, Body, Proxy, SendBody};
+
+use super::Outgoing;
+use crate::config::{Endpoint, Timeouts};
+use crate::provider::{Fault, Wire, failure};
+use crate::secret::Redactor;
+
+/// Largest head of a response, in bytes.
+const LARGEST_HEAD: usize = 32 * 1024;
+
+/// What ureq reads into and writes from, in bytes; there are two of each where
+/// TLS is spoken.
+const BUFFER: usize = 48 * 1024;
+
+/// How much longer than the caller ureq itself waits for the socket.
+const BACKSTOP: Duration = Duration::from_secs(10);
+
+/// The server of one provider.
+pub(in crate::provider) struct Target {
+    provider: String,
+    endpoint: Endpoint,
+    key_header: (&'static str, &'static str),
+    redactor: Redactor,
+}
+
+impl Target {
+    /// `key_header`: the header that holds the key, and what stands before it.
+    pub(in crate::provider) fn new(
+        provider: &str,
+        endpoint: &Endpoint,
+        key_header: (&'static str, &'static str),
+    ) -> Self {
+        let redactor = Redactor::new();
+        secrets(endpoint).iter().for_each(|it| redactor.learn(it));
+        let (provider, endpoint) = (provider.to_owned(), endpoint.clone());
+        Self { provider, endpoint, key_header, redactor }
+    }
+
+    pub(super) fn provider(&self) -> &str {
+        &self.provider
+    }
+
+    /// `https://host:port/path`, which holds no secret.
+    pub(super) fn url(&self) -> &str {
+        &self.endpoint.base_url
+    }
+
+    pub(super) fn timeouts(&self) -> Timeouts {
+        self.endpoint.timeouts
+    }
+
+    pub(super) fn ca_file(&self) -> Option<&Path> {
+        self.endpoint.ca_file.as_deref()
+    }
+
+    pub(super) fn has_proxy(&self) -> bool {
+        self.endpoint.proxy.is_some()
+    }
+
+    /// The place of a setting of this provider.
+    pub(super) fn setting(&self, name: &str) -> String {
+        format!("llm.providers.{}.{name}", self.provider)
+    }
+
+    /// An agent that keeps one connection.
+    pub(super) fn agent(&self, roots: RootCerts) -> Result<Agent, Fault> {
+        let proxy = self.endpoint.proxy.as_ref().map(|it| through(it.expose()));
+        let proxy = proxy.transpose().map_err(|_| {
+            Fault::Ours(format!("`{}` is not the URL of a proxy", self.setting("proxy")))
+        })?;
+        let Timeouts { connect, first_byte, idle } = self.endpoint.timeouts;
+        let silence = first_byte.max(idle).saturating_add(BACKSTOP);
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .proxy(proxy)
+            .tls_config(TlsConfig::builder().root_certs(roots).build())
+            .user_agent(concat!("beige/", env!("CARGO_PKG_VERSION")))
+            .accept("text/event-stream, application/json")
+            .max_idle_connections(1)
+            .max_idle_connections_per_host(1)
+            .max_response_header_size(LARGEST_HEAD)
+            .input_buffer_size(BUFFER)
+            .output_buffer_size(BUFFER)
+            .timeout_resolve(Some(connect))
+            .timeout_connect(Some(connect))
+            .timeout_per_read(Some(silence))
+            .timeout_per_write(Some(silence))
+            .build();
+        Ok(Agent::new_with_config(config))
+    }
+
+    /// The request: the dialect's headers, the key, and a person's headers,
+    /// which replace both.
+    pub(super) fn request<'a>(
+        &self,
+        wire: &Wire,
+        body: &'a mut Outgoing<'_>,
+    ) -> Result<Request<SendBody<'a>>, Fault> {
+        let length = wire.body.len();
+        let url = format!("{}{}", self.url(), wire.path);
+        let request = Request::post(url).body(SendBody::from_reader(body));
+        let mut request = request.map_err(|it| self.unsendable(&it))?;
+        let headers = request.headers_mut();
+        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(length));
+        for (name, value) in &wire.headers {
+            let (name, value) = self.header(name, value)?;
+            headers.insert(name, value);
+        }
+        if let Some(key) = &self.endpoint.api_key {
+            let (name, before) = self.key_header;
+            let (name, value) = self.header(name, &format!("{before}{}", key.expose()))?;
+            headers.insert(name, value);
+        }
+        for (name, value) in &self.endpoint.headers {
+            let (name, value) = self.header(name, value.expose())?;
+            headers.insert(name, value);
+        }
+        Ok(request)
+    }
+
+    /// The provider said no: its status, its headers, its own words.
+    pub(super) fn refused(&self, head: &Parts, body: &[u8]) -> Fault {
+        let text = String::from_utf8_lossy(body);
+        // A secret that is cut in two would not be known.
+        let text = self.redactor.mask(&text[..self.redactor.settled(&text)]).into_owned();
+        let status = head.status.as_u16();
+        failure::of_response(&self.provider, status, &readable(head), text.as_bytes())
+    }
+
+    /// The server sends us elsewhere, where no key may go.
+    pub(super) fn redirected(&self, response: &Response<Body>) -> Fault {
+        let place = response.headers().get(header::LOCATION).and_then(|it| it.to_str().ok());
+        // Masked before it is shortened: half a secret would not be known.
+        let place = place.map(|it| shortened(&self.redactor.mask(it)));
+        Fault::Refused(format!(
+            "the provider `{}` at {} sent a redirect ({}) to {}, which is not followed, since \
+             the key would go with it; `{}` must be the right address itself",
+            self.provider,
+            self.url(),
+            response.status().as_u16(),
+            place.as_deref().unwrap_or("nowhere"),
+            self.setting("baseUrl"),
+        ))
+    }
+
+    /// The server does not stop.
+    pub(super) fn endless(&self, most: usize) -> Fault {
+        Fault::Cut(format!(
+            "the answer of the provider `{}` was cut off after {most} bytes, the most that is read",
+            self.provider
+        ))
+    }
+
+    /// The same fault without a secret of this server.
+    pub(super) fn mask(&self, fault: Fault) -> Fault {
+        fault.map_text(|it| self.redactor.mask(&self.whole(&it)).into_owned())
+    }
+
+    /// The text without what could be the first half of a secret before `…`,
+    /// where a dialect has shortened the words of a provider.
+    fn whole(&self, text: &str) -> String {
+        let mut parts: Vec<&str> = text.split('…').collect();
+        let last = parts.pop().unwrap_or_default();
+        let kept = parts.into_iter().map(|it| &it[..self.redactor.settled(it)]);
+        kept.chain([last]).collect::<Vec<_>>().join("…")
+    }
+
+    fn header(&self, name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Fault> {
+        let name = HeaderName::try_from(name).map_err(|it| self.unsendable(&it))?;
+        let mut value = HeaderValue::try_from(value).map_err(|it| self.unsendable(&it))?;
+        // Not a word of it in a log of ureq's.
+        value.set_sensitive(true);
+        Ok((name, value))
+    }
+
+    fn unsendable(&self, error: &dyn std::fmt::Display) -> Fault {
+        Fault::Ours(format!("make a request to the provider `{}`: {error}", self.provider))
+    }
+}
+
+/// A proxy, which is given names and looks them up itself.
+fn through(url: &str) -> Result<Proxy, ureq::Error> {
+    match url.strip_prefix("socks5://") {
+        Some(rest) => Proxy::new(&format!("socks5h://{rest}")),
+        None => Proxy::new(url),
+    }
+}
+
+/// Everything of an endpoint that must not be seen, in each form in which a
+/// server or a proxy could repeat it.
+fn secrets(endpoint: &Endpoint) -> Vec<String> {
+    let mut found = Vec::new();
+    found.extend(endpoint.api_key.iter().map(|it| it.expose().to_owned()));
+    for (_, value) in &endpoint.headers {
+        let value = value.expose();
+        found.push(value.to_owned());
+        // `Bearer KEY`, of which the key alone may come back.
+        found.extend(value.split_once(' ').map(|it| it.1.to_owned()));
+    }
+    if let Some(url) = &endpoint.proxy {
+        let authority = url.expose().split_once("://").map_or(url.expose(), |it| it.1);
+        if let Some((login, _)) = authority.rsplit_once('@') {
+            found.push(login.to_owned());
+            found.extend(login.split_once(':').map(|it| it.1.to_owned()));
+        }
+        if let Ok(proxy) = Proxy::new(url.expose()) {
+            found.extend(proxy.password().map(str::to_owned));
+        }
+    }
+    found
+}
+
+/// The headers that are text, by their names in lower case.
+fn readable(head: &Parts) -> Vec<(String, String)> {
+    let pair = |(name, value): (&HeaderName, &HeaderValue)| {
+        Some((name.as_str().to_owned(), value.to_str().ok()?.to_owned()))
+    };
+    head.headers.iter().filter_map(pair).collect()
+}
+
+/// So much of a foreign text as fits into a sentence.
+fn shortened(text: &str) -> String {
+    text.chars().take(200).collect()
+}

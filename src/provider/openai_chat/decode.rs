@@ -1,0 +1,372 @@
+//! Reads an answer: server-sent events, or one JSON object where a server
+//! does not stream. Every field is optional and may be null; a chunk that says
+//! nothing is passed over, but one that does not read fails the call, since
+//! what it said is lost.
+
+use serde_json::Value;
+
+use super::calls::Calls;
+use crate::message::{StopReason, Usage};
+use crate::provider::sse::{Event, EventReader};
+use crate::provider::think::ThinkSplitter;
+use crate::provider::{Decoder, Delta, Fault, failure};
+
+/// Largest answer, in bytes of what the model said.
+const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
+
+/// Largest answer that is not streamed, in bytes.
+const LARGEST_BODY: usize = 32 * 1024 * 1024;
+
+/// One answer on its way.
+pub(super) struct Answer {
+    provider: String,
+    form: Form,
+    content: ThinkSplitter,
+    calls: Calls,
+    /// Bytes of text, thinking and arguments so far.
+    said: usize,
+    has_choice: bool,
+    finish: Option<Finish>,
+    is_done: bool,
+}
+
+/// How the answer is written.
+enum Form {
+    /// Nothing but white space yet.
+    Unknown,
+    Events(EventReader),
+    /// One JSON value, which is read when it has ended.
+    Whole(Vec<u8>),
+}
+
+/// How the answer ends by its server's word.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Finish {
+    Stop,
+    Length,
+    /// A filter took the rest.
+    Filtered(String),
+}
+
+impl Answer {
+    pub(super) fn new(provider: &str) -> Self {
+        Self {
+            provider: provider.to_owned(),
+            form: Form::Unknown,
+            content: ThinkSplitter::default(),
+            calls: Calls::default(),
+            said: 0,
+            has_choice: false,
+            finish: None,
+            is_done: false,
+        }
+    }
+}
+
+impl Decoder for Answer {
+    fn feed(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        let bytes = self.begin(bytes)?;
+        let mut events = Vec::new();
+        match &mut self.form {
+            Form::Unknown => (),
+            Form::Events(reader) => reader
+                .feed(bytes, &mut events)
+                .map_err(|it| broken(&self.provider, &it.to_string()))?,
+            Form::Whole(body) if body.len() + bytes.len() > LARGEST_BODY => {
+                let what = format!("more than {LARGEST_BODY} bytes in one piece");
+                return Err(broken(&self.provider, &what));
+            }
+            Form::Whole(body) => body.extend_from_slice(bytes),
+        }
+        self.take_events(events, deltas)
+    }
+
+    fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        match std::mem::replace(&mut self.form, Form::Unknown) {
+            Form::Unknown => (),
+            Form::Events(mut reader) => {
+                let mut events = Vec::new();
+                reader.end(&mut events);
+                self.take_events(events, deltas)?;
+            }
+            Form::Whole(body) => {
+                self.take_chunk(&body, deltas)?;
+                // It is one JSON value, so what it says is all there is.
+                if !self.has_choice {
+                    return Err(broken(&self.provider, "it has no message"));
+                }
+                return self.finish(deltas);
+            }
+        }
+        match self.finish {
+            Some(_) => self.finish(deltas),
+            None => {
+                self.content.end(deltas);
+                Ok(())
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done
+    }
+}
+
+impl Answer {
+    /// Tells by the first byte how the answer is written; hands on the bytes
+    /// from there on.
+    fn begin<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Fault> {
+        if !matches!(self.form, Form::Unknown) || self.is_done {
+            return Ok(bytes);
+        }
+        let bytes = bytes.trim_ascii_start();
+        self.form = match bytes.first() {
+            None => Form::Unknown,
+            Some(b'{' | b'[') => Form::Whole(Vec::new()),
+            Some(b'<') => {
+                return Err(Fault::Refused(format!(
+                    "the provider `{0}` answered with an HTML page instead of a stream of events. \
+                     Check `llm.providers.{0}.baseUrl`.",
+                    self.provider
+                )));
+            }
+            Some(_) => Form::Events(EventReader::default()),
+        };
+        Ok(bytes)
+    }
+
+    fn take_events(&mut self, events: Vec<Event>, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        for event in events {
+            if self.is_done {
+                break;
+            }
+            let chunk = event.data.trim_ascii();
+            if event.name == "error" {
+                return Err(self.failed(chunk));
+            }
+            match chunk {
+                b"" => (),
+                b"[DONE]" => {
+                    self.is_done = true;
+                    self.finish(deltas)?;
+                }
+                chunk => self.take_chunk(chunk, deltas)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn failed(&self, chunk: &[u8]) -> Fault {
+        let text = || Value::String(String::from_utf8_lossy(chunk).into_owned());
+        let error = serde_json::from_slice(chunk).unwrap_or_else(|_| text());
+        failure::of_error(&self.provider, &error)
+    }
+
+    fn take_chunk(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        let shown = || String::from_utf8_lossy(&chunk[..chunk.len().min(100)]).into_owned();
+        let value: Value = serde_json::from_slice(chunk).map_err(|it| {
+            broken(&self.provider, &format!("a piece is not JSON ({it}): {}", shown()))
+        })?;
+        if let Some(error) = error_in(&value) {
+            return Err(failure::of_error(&self.provider, error));
+        }
+        if !value.is_object() {
+            return Err(broken(&self.provider, &format!("a piece is not an object: {}", shown())));
+        }
+        let choice = first_choice(&value);
+        if let Some(choice) = choice {
+            self.take_choice(choice, deltas)?;
+        }
+        deltas.extend(usage_in(&value, choice).map(Delta::Usage));
+        if self.said > LARGEST_ANSWER {
+            return Err(broken(
+                &self.provider,
+                &format!("it is longer than {LARGEST_ANSWER} bytes"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn take_choice(&mut self, choice: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        let delta = choice.get("delta").filter(|it| it.is_object());
+        // A whole message is what there is where nothing was streamed; after
+        // that it would say the same again.
+        let nothing_yet = self.said == 0 && self.calls.is_empty();
+        let message = choice.get("message").filter(|it| it.is_object() && nothing_yet);
+        if let Some(said) = delta.or(message) {
+            self.has_choice = true;
+            self.take_said(said, deltas)?;
+        }
+        if let Some(error) = choice.get("error").filter(|it| it.is_object()) {
+            return Err(failure::of_error(&self.provider, error));
+        }
+        let reason = text(choice, "finish_reason");
+        if !reason.is_empty() {
+            self.finish = Some(self.finish_of(reason)?);
+        }
+        Ok(())
+    }
+
+    fn take_said(&mut self, said: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        let thinking = ["reasoning_content", "reasoning"].map(|it| text(said, it));
+        if let Some(thinking) = thinking.into_iter().find(|it| !it.is_empty()) {
+            self.said += thinking.len();
+            deltas.push(Delta::Thinking(thinking.to_owned()));
+        }
+        match said.get("content") {
+            Some(Value::Array(parts)) => parts.iter().for_each(|it| self.take_part(it, deltas)),
+            _ => self.take_text(text(said, "content"), deltas),
+        }
+        self.take_text(text(said, "refusal"), deltas);
+        let pieces = said.get("tool_calls").and_then(Value::as_array);
+        let old_form = said.get("function_call").filter(|it| it.is_object());
+        let pieces = pieces.map(Vec::as_slice).or(old_form.map(std::slice::from_ref));
+        let before = deltas.len();
+        self.calls
+            .take(pieces.unwrap_or_default(), deltas)
+            .map_err(|it| broken(&self.provider, &it.to_string()))?;
+        self.said += deltas[before..].iter().map(size_of_call).sum::<usize>();
+        Ok(())
+    }
+
+    fn take_part(&mut self, part: &Value, deltas: &mut Vec<Delta>) {
+        match text(part, "type") {
+            "text" | "output_text" => self.take_text(text(part, "text"), deltas),
+            "refusal" => self.take_text(text(part, "refusal"), deltas),
+            "thinking" => {
+                let inner = part.get("thinking").and_then(Value::as_array);
+                let texts = inner.into_iter().flatten().map(|it| text(it, "text"));
+                let thinking: String = texts.chain([text(part, "thinking")]).collect();
+                self.said += thinking.len();
+                deltas.extend((!thinking.is_empty()).then_some(Delta::Thinking(thinking)));
+            }
+            _ => (),
+        }
+    }
+
+    fn take_text(&mut self, text: &str, deltas: &mut Vec<Delta>) {
+        if !text.is_empty() {
+            self.said += text.len();
+            self.content.feed(text, deltas);
+        }
+    }
+
+    fn finish_of(&self, reason: &str) -> Result<Finish, Fault> {
+        Ok(match reason.to_ascii_lowercase().as_str() {
+            "length" | "max_tokens" | "model_length" => Finish::Length,
+            "content_filter" | "sensitive" | "safety" => Finish::Filtered(reason.to_owned()),
+            "error" | "network_error" | "insufficient_system_resource" | "abort" => {
+                let error = Value::String(format!("finish_reason `{reason}`"));
+                return Err(failure::of_error(&self.provider, &error));
+            }
+            // Whatever else it is called, the model has come to an end.
+            _ => Finish::Stop,
+        })
+    }
+
+    /// The answer is whole: whether it waits for results hangs on its calls,
+    /// as servers differ in the word for it.
+    fn finish(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        self.content.end(deltas);
+        let stop = match self.finish.take() {
+            Some(Finish::Filtered(reason)) => {
+                return Err(Fault::Refused(format!(
+                    "the provider `{}` withheld the answer or the rest of it (`{reason}`): its \
+                     filter objects to the conversation. Put it differently, or use another model.",
+                    self.provider
+                )));
+            }
+            Some(Finish::Length) => StopReason::Length,
+            None if !self.has_choice => return Ok(()),
+            _ if !self.calls.is_empty() => StopReason::ToolUse,
+            _ => StopReason::Stop,
+        };
+        deltas.push(Delta::Stop(stop));
+        Ok(())
+    }
+}
+
+/// The fault of an answer that cannot be read on.
+fn broken(provider: &str, what: &str) -> Fault {
+    let what = failure::one_line(what);
+    Fault::Unavailable(format!("the answer of the provider `{provider}` broke: {what}"))
+}
+
+/// A text field; empty where it is missing, null or something else.
+pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// A count, also where it is written as a text or with a fraction.
+pub(super) fn number(value: &Value) -> Option<u64> {
+    let float = match value {
+        Value::Number(it) => return it.as_u64().or_else(|| it.as_f64().map(|it| it as u64)),
+        Value::String(it) => it.trim().parse::<f64>().ok(),
+        _ => None,
+    };
+    // A cast from a float is bounded by its target.
+    float.map(|it| it as u64)
+}
+
+/// The error that a chunk is, or holds.
+fn error_in(chunk: &Value) -> Option<&Value> {
+    let chunk = chunk.as_array().and_then(|it| it.first()).unwrap_or(chunk);
+    let inner = chunk.get("error").filter(|it| match it {
+        Value::Object(fields) => !fields.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        _ => false,
+    });
+    let kinds = ["object", "type"].map(|it| text(chunk, it).to_ascii_lowercase());
+    let is_error = kinds.iter().any(|it| it == "error")
+        || (chunk.get("choices").is_none() && !text(chunk, "detail").is_empty());
+    inner.map(|_| chunk).or(is_error.then_some(chunk))
+}
+
+/// The choice that counts: we ask for one.
+fn first_choice(chunk: &Value) -> Option<&Value> {
+    let mut choices = chunk.get("choices")?.as_array()?.iter();
+    choices.find(|it| it.get("index").and_then(number).unwrap_or_default() == 0)
+}
+
+/// The usage in a chunk, wherever its server puts it.
+fn usage_in(chunk: &Value, choice: Option<&Value>) -> Option<Usage> {
+    let places =
+        [chunk.get("usage"), choice.and_then(|it| it.get("usage")), chunk.pointer("/x_groq/usage")];
+    places.into_iter().flatten().find_map(read_usage)
+}
+
+fn read_usage(usage: &Value) -> Option<Usage> {
+    let count = |path: &str| usage.pointer(path).and_then(number).unwrap_or_default();
+    let first = |paths: &[&str]| paths.iter().map(|it| count(it)).find(|it| *it > 0).unwrap_or(0);
+    let (prompt, said) = (count("/prompt_tokens"), count("/completion_tokens"));
+    let total = count("/total_tokens");
+    if prompt == 0 && said == 0 && total == 0 {
+        return None;
+    }
+    let cached =
+        ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
+    let cache_read = first(&cached).min(prompt);
+    let cache_write = count("/prompt_tokens_details/cache_write_tokens").min(prompt - cache_read);
+    // Some count the thinking beside the answer, most within it.
+    let thought = count("/completion_tokens_details/reasoning_tokens");
+    let beside = prompt.saturating_add(said).saturating_add(thought) == total;
+    Some(Usage {
+        input: prompt - cache_read - cache_write,
+        output: if beside { said.saturating_add(thought) } else { said },
+        cache_read,
+        cache_write,
+        total_tokens: total,
+        ..Usage::default()
+    })
+}
+
+fn size_of_call(delta: &Delta) -> usize {
+    match delta {
+        Delta::ToolCall(it) => {
+            let texts = [it.id.as_ref(), it.name.as_ref(), Some(&it.arguments)];
+            texts.into_iter().flatten().map(String::len).sum()
+        }
+        Delta::Signature(it) => it.len(),
+        _ => 0,
+    }
+}

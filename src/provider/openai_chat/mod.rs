@@ -1,0 +1,46 @@
+//! The dialect `openai-completions`: `POST {base}/chat/completions`, answered
+//! by server-sent events. Pure. Many servers speak it and each a little
+//! differently: what is sent is only what all of them take, what comes is read
+//! with every field optional.
+
+mod calls;
+mod decode;
+mod encode;
+mod ids;
+
+use super::{Decoder, Fault, Provider, Request, Wire};
+use decode::Answer;
+
+/// The dialect of one provider.
+#[derive(Debug)]
+pub(super) struct OpenAiChat {
+    provider: String,
+}
+
+impl OpenAiChat {
+    /// The dialect of the provider of this name, which errors tell.
+    pub(super) fn new(provider: &str) -> Self {
+        Self { provider: provider.to_owned() }
+    }
+}
+
+impl Provider for OpenAiChat {
+    fn encode(&self, request: &Request<'_>) -> Result<Wire, Fault> {
+        let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
+        Ok(Wire {
+            path: "/chat/completions".into(),
+            headers: headers.map(|(name, value)| (name.into(), value.into())).into(),
+            body: encode::body(request)?,
+        })
+    }
+
+    fn decoder(&self) -> Box<dyn Decoder> {
+        Box::new(Answer::new(&self.provider))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    mod decode;
+    mod encode;
+}

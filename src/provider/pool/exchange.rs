@@ -1,0 +1,220 @@
+//! One call on its way through a pool. The caller holds a [`Ticket`] and the
+//! receiving end of the events, the worker an [`Exchange`]. A ticket is the one
+//! place where both sides meet: whoever changes it first has won, so that a
+//! call that is called off is never begun, and one that has ended is never cut.
+
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+
+use super::super::{Decoder, Delta, Fault, Wire};
+
+/// Events that wait for a caller at most; then the worker waits.
+const EVENTS: usize = 64;
+
+/// The other end of a dialect: where its bytes go.
+pub(in crate::provider) trait Carrier: Send {
+    /// Carries the request there and the answer back. Before it blocks it arms
+    /// the exchange with what cuts that short.
+    fn carry(&mut self, wire: &Wire, exchange: &mut Exchange) -> Result<(), Fault>;
+}
+
+/// Ends what a worker blocks in, at once.
+pub(in crate::provider) type Cut = Box<dyn FnOnce() + Send>;
+
+/// What a worker tells its caller. The channel's end is the call's end.
+#[derive(Debug)]
+pub(super) enum Event {
+    /// A worker has taken the call.
+    Begun,
+    /// Another piece of the request is on its way.
+    Sent,
+    /// Bytes have come, and what they completed.
+    Heard(Vec<Delta>),
+    /// It is a refusal; its text is read.
+    Refused,
+    /// The answer is whole; only the end of the connection's part is awaited.
+    Whole,
+}
+
+/// What is to be carried.
+pub(super) struct Work {
+    pub(super) wire: Wire,
+    pub(super) decoder: Box<dyn Decoder>,
+}
+
+/// Where a call stands.
+enum State {
+    Waiting(Box<Work>),
+    Running(Option<Cut>),
+    /// Ended or called off, and what came of it.
+    Over(Option<Result<(), Fault>>),
+}
+
+/// A call as both sides hold it.
+pub(super) struct Ticket {
+    state: Mutex<State>,
+}
+
+/// A call as it waits in a queue.
+pub(super) struct Job {
+    ticket: Arc<Ticket>,
+    events: Sender<Event>,
+}
+
+/// A call as its worker sees it.
+pub(in crate::provider) struct Exchange {
+    decoder: Box<dyn Decoder>,
+    events: Sender<Event>,
+    ticket: Arc<Ticket>,
+    has_stopped: bool,
+}
+
+impl Job {
+    /// A call for the queue, and its caller's two ends.
+    pub(super) fn new(work: Work) -> (Self, Arc<Ticket>, Receiver<Event>) {
+        let (events, told) = bounded(EVENTS);
+        let ticket = Arc::new(Ticket { state: Mutex::new(State::Waiting(Box::new(work))) });
+        (Self { ticket: Arc::clone(&ticket), events }, ticket, told)
+    }
+
+    /// Begins the call; nothing, if its caller has left.
+    pub(super) fn begin(self) -> Option<(Wire, Exchange)> {
+        let Work { wire, decoder } = *self.ticket.begin()?;
+        let (events, ticket) = (self.events, self.ticket);
+        Some((wire, Exchange { decoder, events, ticket, has_stopped: false }))
+    }
+}
+
+impl Ticket {
+    /// Calls it off: what runs is cut, what waits is dropped. Whether it still
+    /// waited.
+    pub(super) fn call_off(&self) -> bool {
+        let before = {
+            let mut state = self.state();
+            if matches!(*state, State::Over(_)) {
+                return false;
+            }
+            mem::replace(&mut *state, State::Over(None))
+        };
+        if let State::Running(Some(cut)) = before {
+            cut();
+            return false;
+        }
+        matches!(before, State::Waiting(_))
+    }
+
+    /// What came of it, once its worker has told.
+    pub(super) fn outcome(&self) -> Option<Result<(), Fault>> {
+        match &mut *self.state() {
+            State::Over(came) => came.take(),
+            _ => None,
+        }
+    }
+
+    fn begin(&self) -> Option<Box<Work>> {
+        let mut state = self.state();
+        if !matches!(*state, State::Waiting(_)) {
+            return None;
+        }
+        match mem::replace(&mut *state, State::Running(None)) {
+            State::Waiting(work) => Some(work),
+            _ => None,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Exchange {
+    /// Names what cuts this call short. Fails if it has been called off.
+    pub(in crate::provider) fn arm(&self, cut: Cut) -> Result<(), Fault> {
+        match &mut *self.ticket.state() {
+            State::Running(place) => {
+                *place = Some(cut);
+                Ok(())
+            }
+            _ => Err(Fault::Cancelled),
+        }
+    }
+
+    /// Takes back what was armed; `false` if it has been used.
+    pub(in crate::provider) fn disarm(&self) -> bool {
+        match &mut *self.ticket.state() {
+            State::Running(place) => {
+                *place = None;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A worker has begun.
+    pub(super) fn begun(&self) -> Result<(), Fault> {
+        self.tell(Event::Begun)
+    }
+
+    /// Another piece of the request is about to go.
+    pub(in crate::provider) fn sent(&self) -> Result<(), Fault> {
+        self.tell(Event::Sent)
+    }
+
+    /// The head of an answer has come.
+    pub(in crate::provider) fn answered(&self) -> Result<(), Fault> {
+        self.tell(Event::Heard(Vec::new()))
+    }
+
+    /// What comes is no answer but a refusal.
+    pub(in crate::provider) fn refused(&self) -> Result<(), Fault> {
+        self.tell(Event::Refused)
+    }
+
+    /// More bytes of the answer have come.
+    pub(in crate::provider) fn heard(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let mut deltas = Vec::new();
+        let fed = self.decoder.feed(bytes, &mut deltas);
+        self.pass_on(deltas)?;
+        fed
+    }
+
+    /// The protocol's own end has come, though more bytes could: the caller
+    /// has all of it, and waits for the worker a moment only.
+    pub(in crate::provider) fn is_whole(&mut self) -> Result<bool, Fault> {
+        if !self.decoder.is_done() {
+            return Ok(false);
+        }
+        self.end()?;
+        self.tell(Event::Whole)?;
+        Ok(true)
+    }
+
+    /// The bytes have ended.
+    pub(in crate::provider) fn end(&mut self) -> Result<(), Fault> {
+        let mut deltas = Vec::new();
+        let ended = self.decoder.end(&mut deltas);
+        self.pass_on(deltas)?;
+        ended
+    }
+
+    /// Whether the model has said why it stops.
+    pub(in crate::provider) fn has_stopped(&self) -> bool {
+        self.has_stopped
+    }
+
+    /// Leaves what came of it, and closes the events.
+    pub(super) fn finish(self, came: Result<(), Fault>) {
+        *self.ticket.state() = State::Over(Some(came));
+    }
+
+    fn pass_on(&mut self, deltas: Vec<Delta>) -> Result<(), Fault> {
+        self.has_stopped |= deltas.iter().any(|it| matches!(it, Delta::Stop(_)));
+        self.tell(Event::Heard(deltas))
+    }
+
+    fn tell(&self, event: Event) -> Result<(), Fault> {
+        self.events.send(event).map_err(|_| Fault::Cancelled)
+    }
+}

@@ -1,0 +1,368 @@
+//! The threads of one provider. Calls wait in one queue, first come first
+//! served, and are never refused; each worker takes one at a time and owns its
+//! end of the connection. The calling thread keeps the time and passes the
+//! deltas on; when it leaves, for whatever reason, its call is cut.
+
+mod exchange;
+mod watch;
+
+use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, at, select, unbounded};
+
+pub(super) use exchange::{Carrier, Exchange};
+pub(super) use watch::Patience;
+
+use super::{Decoder, Delta, Fault, Wire};
+use crate::worker::{Cancel, Worker};
+use exchange::{Event, Job, Ticket, Work};
+use watch::{Expired, Watch};
+
+/// A worker without work leaves after this.
+const IDLE: Duration = Duration::from_secs(60);
+
+/// Makes the end of a connection that a new worker owns.
+pub(super) type MakeCarrier = Box<dyn Fn() -> Box<dyn Carrier> + Send + Sync>;
+
+/// How much a provider has to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// The provider.
+    pub provider: String,
+    /// Calls at a time; `None` is no limit.
+    pub limit: Option<NonZeroUsize>,
+    /// Calls that run.
+    pub running: usize,
+    /// Calls that wait for a worker.
+    pub queued: usize,
+    /// Threads.
+    pub workers: usize,
+    /// Calls that were begun since the gateway started.
+    pub calls: u64,
+    /// How long they waited, all together.
+    pub waited: Duration,
+    /// How long one of them waited at most.
+    pub longest_wait: Duration,
+}
+
+/// The threads of one provider.
+pub(super) struct Pool {
+    // Dropped first: closing it is what ends the workers.
+    jobs: Sender<(Job, Instant)>,
+    inbox: Receiver<(Job, Instant)>,
+    shared: Arc<Shared>,
+    limit: Option<NonZeroUsize>,
+    // Dropped last: joins.
+    workers: Mutex<Vec<Worker>>,
+}
+
+/// What all workers of a pool see.
+struct Shared {
+    provider: String,
+    make_carrier: MakeCarrier,
+    books: Mutex<Books>,
+}
+
+/// Who does what. A worker is idle or runs a call; a call that is taken from
+/// the queue is counted as waiting until its worker says that it is not.
+#[derive(Default)]
+struct Books {
+    /// The numbers of the workers.
+    numbers: BTreeSet<usize>,
+    idle: usize,
+    running: usize,
+    queued: usize,
+    calls: u64,
+    waited: Duration,
+    longest_wait: Duration,
+}
+
+impl Pool {
+    /// A pool without a thread: they come with the calls.
+    pub(super) fn new(
+        provider: &str,
+        limit: Option<NonZeroUsize>,
+        make_carrier: MakeCarrier,
+    ) -> Self {
+        let (jobs, inbox) = unbounded();
+        let provider = provider.to_owned();
+        let shared = Shared { provider, make_carrier, books: Mutex::default() };
+        Self { jobs, inbox, shared: Arc::new(shared), limit, workers: Mutex::default() }
+    }
+
+    /// One call: waits for a worker, then for the answer's end. Ends at once
+    /// when it is called off.
+    pub(super) fn call(
+        &self,
+        wire: Wire,
+        decoder: Box<dyn Decoder>,
+        patience: Patience,
+        cancel: &Cancel,
+        on_delta: &mut dyn FnMut(Delta),
+    ) -> Result<(), Fault> {
+        if cancel.is_cancelled() {
+            return Err(Fault::Cancelled);
+        }
+        self.enter(wire, decoder)?.follow(patience, cancel, on_delta)
+    }
+
+    /// How much there is to do.
+    pub(super) fn load(&self) -> Load {
+        let books = self.shared.books();
+        Load {
+            provider: self.shared.provider.clone(),
+            limit: self.limit,
+            running: books.running,
+            queued: books.queued,
+            workers: books.numbers.len(),
+            calls: books.calls,
+            waited: books.waited,
+            longest_wait: books.longest_wait,
+        }
+    }
+
+    /// Takes a place in the queue.
+    fn enter(&self, wire: Wire, decoder: Box<dyn Decoder>) -> Result<Caller<'_>, Fault> {
+        let (job, ticket, events) = Job::new(Work { wire, decoder });
+        let caller = Caller { pool: self, ticket, events };
+        self.submit(job)?;
+        Ok(caller)
+    }
+
+    fn submit(&self, job: Job) -> Result<(), Fault> {
+        let hired = {
+            let mut books = self.shared.books();
+            books.queued += 1;
+            // Both ends are ours, so that it is open.
+            let _ = self.jobs.send((job, Instant::now()));
+            books.hire(self.limit)
+        };
+        hired.map_or(Ok(()), |number| self.start(number))
+    }
+
+    /// Starts a worker. Without one more, those that are there do the work.
+    fn start(&self, number: usize) -> Result<(), Fault> {
+        let seat = Seat { shared: Arc::clone(&self.shared), number, is_taken: true, runs: false };
+        let inbox = self.inbox.clone();
+        let name = format!("llm-{}-{number}", self.shared.provider);
+        let spawned = Worker::spawn(name, move || seat.work(&inbox));
+        match spawned {
+            Ok(worker) => {
+                let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
+                workers.retain(|it| !it.is_finished());
+                workers.push(worker);
+            }
+            Err(error) if self.shared.books().numbers.is_empty() => {
+                return Err(Fault::Ours(error.to_string()));
+            }
+            Err(error) => log::warn!("{error}"),
+        }
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn broken_off(&self) -> Fault {
+        Fault::Ours(format!("the call of the provider `{}` broke off by a panic", self.provider))
+    }
+}
+
+impl Books {
+    /// The number of a worker that is to be started, if calls wait that nobody
+    /// is free for; it counts as idle from now on.
+    fn hire(&mut self, limit: Option<NonZeroUsize>) -> Option<usize> {
+        let is_full = limit.is_some_and(|it| self.numbers.len() >= it.get());
+        if self.queued <= self.idle || is_full {
+            return None;
+        }
+        let number = (1..).find(|it| !self.numbers.contains(it))?;
+        self.numbers.insert(number);
+        self.idle += 1;
+        Some(number)
+    }
+}
+
+/// What a caller saw.
+enum Next {
+    Event(Event),
+    Ended,
+    Cancelled,
+    Expired(Expired),
+}
+
+/// The calling side of a call. Dropping it calls the call off.
+struct Caller<'a> {
+    pool: &'a Pool,
+    ticket: Arc<Ticket>,
+    events: Receiver<Event>,
+}
+
+impl Caller<'_> {
+    fn follow(
+        &self,
+        patience: Patience,
+        cancel: &Cancel,
+        on_delta: &mut dyn FnMut(Delta),
+    ) -> Result<(), Fault> {
+        let mut watch = Watch::new(patience, Instant::now());
+        loop {
+            let event = match self.next(watch.due(), cancel) {
+                Next::Event(event) => event,
+                Next::Ended => return self.outcome(&watch),
+                Next::Cancelled => return Err(Fault::Cancelled),
+                Next::Expired(expired) => match self.expire(expired, &mut watch) {
+                    Some(ended) => return ended,
+                    None => continue,
+                },
+            };
+            watch.saw(&event, Instant::now());
+            if let Event::Heard(deltas) = event {
+                deltas.into_iter().for_each(&mut *on_delta);
+                watch.resume(Instant::now());
+            }
+        }
+    }
+
+    /// Waits for whatever comes first.
+    fn next(&self, due: Option<(Instant, Expired)>, cancel: &Cancel) -> Next {
+        let Some((time, expired)) = due else {
+            return select! {
+                recv(self.events) -> event => event.map_or(Next::Ended, Next::Event),
+                recv(cancel.gone()) -> _ => Next::Cancelled,
+            };
+        };
+        select! {
+            recv(self.events) -> event => event.map_or(Next::Ended, Next::Event),
+            recv(cancel.gone()) -> _ => Next::Cancelled,
+            recv(at(time)) -> _ => match self.events.try_recv() {
+                // It came in time; it is us who are late.
+                Ok(event) => Next::Event(event),
+                Err(TryRecvError::Disconnected) => Next::Ended,
+                Err(TryRecvError::Empty) => Next::Expired(expired),
+            },
+        }
+    }
+
+    /// What a limit that has run out means: an end, or a cut that leaves the
+    /// rest to the worker.
+    fn expire(&self, expired: Expired, watch: &mut Watch) -> Option<Result<(), Fault>> {
+        match expired {
+            Expired::Late(limit) => Some(Err(limit.fault(&self.pool.shared.provider))),
+            Expired::Tail => Some(Ok(())),
+            Expired::Refusal => {
+                self.call_off();
+                watch.cut(Instant::now());
+                None
+            }
+        }
+    }
+
+    fn outcome(&self, watch: &Watch) -> Result<(), Fault> {
+        if watch.is_whole() {
+            return Ok(());
+        }
+        self.ticket.outcome().unwrap_or_else(|| Err(self.pool.shared.broken_off()))
+    }
+
+    fn call_off(&self) {
+        if self.ticket.call_off() {
+            self.pool.shared.books().queued -= 1;
+        }
+    }
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        self.call_off();
+    }
+}
+
+/// A worker's place in the books; dropping it strikes it out.
+struct Seat {
+    shared: Arc<Shared>,
+    number: usize,
+    is_taken: bool,
+    runs: bool,
+}
+
+impl Seat {
+    fn work(mut self, inbox: &Receiver<(Job, Instant)>) {
+        let mut carrier = (self.shared.make_carrier)();
+        loop {
+            match inbox.recv_timeout(IDLE) {
+                Ok((job, since)) => self.run(job, since, carrier.as_mut()),
+                Err(RecvTimeoutError::Timeout) if !self.leave() => (),
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn run(&mut self, job: Job, since: Instant, carrier: &mut dyn Carrier) {
+        let Some((wire, mut exchange)) = job.begin() else { return };
+        self.begin(since.elapsed());
+        // A fault of ours in a dialect costs this call, not those that wait.
+        let came = panic::catch_unwind(AssertUnwindSafe(|| {
+            exchange.begun().and_then(|()| carrier.carry(&wire, &mut exchange))
+        }))
+        .unwrap_or_else(|_| Err(self.shared.broken_off()));
+        // Before the caller sees the end, so that it finds this worker free.
+        self.end();
+        exchange.finish(came);
+    }
+
+    fn begin(&mut self, waited: Duration) {
+        let mut books = self.shared.books();
+        books.queued -= 1;
+        books.idle -= 1;
+        books.running += 1;
+        books.calls += 1;
+        books.waited += waited;
+        books.longest_wait = books.longest_wait.max(waited);
+        self.runs = true;
+    }
+
+    fn end(&mut self) {
+        let mut books = self.shared.books();
+        books.running -= 1;
+        books.idle += 1;
+        self.runs = false;
+    }
+
+    /// Leaves, unless a call waits that nobody else is free for.
+    fn leave(&mut self) -> bool {
+        let mut books = self.shared.books();
+        if books.queued >= books.idle {
+            return false;
+        }
+        books.idle -= 1;
+        books.numbers.remove(&self.number);
+        self.is_taken = false;
+        true
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if !self.is_taken {
+            return;
+        }
+        let mut books = self.shared.books();
+        books.numbers.remove(&self.number);
+        if self.runs {
+            books.running -= 1;
+        } else {
+            books.idle -= 1;
+        }
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

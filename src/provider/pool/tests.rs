@@ -1,0 +1,344 @@
+//! The queue, its workers and the end of calls, over carriers that tell when
+//! they begin and wait until they are let go.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crossbeam_channel::bounded;
+
+use super::*;
+use crate::message::StopReason;
+
+/// Longest time that anything here may take; reached by a fault only.
+const PATIENT: Duration = Duration::from_secs(60);
+
+const PATIENCE: Patience =
+    Patience { first_byte: None, idle: None, refusal: PATIENT, inactivity: PATIENT };
+
+/// Every byte is text; `.` is the end mark.
+#[derive(Default)]
+pub(in crate::provider) struct Plain {
+    is_done: bool,
+}
+
+impl Decoder for Plain {
+    fn feed(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        let text = String::from_utf8_lossy(bytes);
+        match text.split_once('.') {
+            Some((text, _)) => {
+                deltas.push(Delta::Text(text.to_owned()));
+                deltas.push(Delta::Stop(StopReason::Stop));
+                self.is_done = true;
+            }
+            None if text.starts_with(':') => (),
+            None => deltas.push(Delta::Text(text.into_owned())),
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut Vec<Delta>) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.is_done
+    }
+}
+
+/// Tells that a call has begun, and waits until it is let go or cut.
+struct Gate {
+    begun: Sender<u8>,
+    go: Receiver<()>,
+    cut: Sender<u8>,
+    running: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Carrier for Gate {
+    fn carry(&mut self, wire: &Wire, exchange: &mut Exchange) -> Result<(), Fault> {
+        let number = wire.body.first().copied().unwrap_or_default();
+        let running = self.running.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(running, Ordering::SeqCst);
+        let (canceller, cancel) = Cancel::pair();
+        exchange.arm(Box::new(move || canceller.cancel()))?;
+        let _ = self.begun.send(number);
+        let was_cut = select! {
+            recv(self.go) -> _ => false,
+            recv(cancel.gone()) -> _ => true,
+        };
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        if was_cut {
+            let _ = self.cut.send(number);
+            return Err(Fault::Cut("was cut".into()));
+        }
+        exchange.heard(&[number])?;
+        exchange.end()
+    }
+}
+
+/// A pool of gates, and the test's ends of them.
+struct Case {
+    pool: Pool,
+    begun: Receiver<u8>,
+    cut: Receiver<u8>,
+    go: Sender<()>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Case {
+    fn new(limit: usize) -> Self {
+        let (begun, has_begun) = unbounded();
+        let (cut, was_cut) = unbounded();
+        let (go, may_go) = unbounded();
+        let running = Arc::new(AtomicUsize::new(0));
+        let most = Arc::new(AtomicUsize::new(0));
+        let seen = Arc::clone(&most);
+        let make = move || {
+            Box::new(Gate {
+                begun: begun.clone(),
+                go: may_go.clone(),
+                cut: cut.clone(),
+                running: Arc::clone(&running),
+                most: Arc::clone(&most),
+            }) as Box<dyn Carrier>
+        };
+        let pool = Pool::new("p", NonZeroUsize::new(limit), Box::new(make));
+        Self { pool, begun: has_begun, cut: was_cut, go, most: seen }
+    }
+
+    #[track_caller]
+    fn enter(&self, number: u8) -> Caller<'_> {
+        enter(&self.pool, number)
+    }
+
+    #[track_caller]
+    fn check_load(&self, running: usize, queued: usize, workers: usize) {
+        let load = self.pool.load();
+        assert_eq!((load.running, load.queued, load.workers), (running, queued, workers));
+    }
+}
+
+#[track_caller]
+fn enter(pool: &Pool, number: u8) -> Caller<'_> {
+    let wire = Wire { body: vec![number], ..Wire::default() };
+    match pool.enter(wire, Box::<Plain>::default()) {
+        Ok(caller) => caller,
+        Err(fault) => panic!("{fault}"),
+    }
+}
+
+fn follow(caller: &Caller<'_>, cancel: &Cancel) -> (Result<(), Fault>, String) {
+    let mut text = String::new();
+    let ended = caller.follow(PATIENCE, cancel, &mut |it| {
+        if let Delta::Text(it) = it {
+            text.push_str(&it);
+        }
+    });
+    (ended, text)
+}
+
+#[track_caller]
+fn next<T>(from: &Receiver<T>) -> T {
+    match from.recv_timeout(PATIENT) {
+        Ok(it) => it,
+        Err(error) => panic!("nothing came: {error}"),
+    }
+}
+
+#[test]
+fn calls_are_answered_first_come_first_served() {
+    let case = Case::new(1);
+    let callers: Vec<_> = (b'0'..b'5').map(|it| case.enter(it)).collect();
+    let mut order = vec![next(&case.begun)];
+    case.check_load(1, 4, 1);
+    for caller in &callers {
+        let _ = case.go.send(());
+        let (ended, _) = follow(caller, &Cancel::never());
+        assert_eq!(ended, Ok(()));
+    }
+    order.extend((1..5).map(|_| next(&case.begun)));
+    assert_eq!(order, b"01234");
+    case.check_load(0, 0, 1);
+    let load = case.pool.load();
+    assert_eq!(load.calls, 5);
+    assert!(load.longest_wait <= load.waited && load.waited > Duration::ZERO, "{load:?}");
+}
+
+#[test]
+fn the_limit_is_reached_and_never_passed() {
+    let case = Case::new(2);
+    let callers: Vec<_> = (b'0'..b'8').map(|it| case.enter(it)).collect();
+    next(&case.begun);
+    next(&case.begun);
+    case.check_load(2, 6, 2);
+    for _ in &callers {
+        let _ = case.go.send(());
+    }
+    let texts: String = callers.iter().map(|it| follow(it, &Cancel::never()).1).collect();
+    assert_eq!(texts, "01234567");
+    assert_eq!(case.most.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn without_a_limit_nobody_waits() {
+    let case = Case::new(0);
+    let callers: Vec<_> = (b'0'..b'4').map(|it| case.enter(it)).collect();
+    let mut begun: Vec<u8> = callers.iter().map(|_| next(&case.begun)).collect();
+    begun.sort_unstable();
+    assert_eq!(begun, b"0123");
+    case.check_load(4, 0, 4);
+}
+
+#[test]
+fn a_call_that_is_called_off_while_it_waits_is_never_begun() {
+    let case = Case::new(1);
+    let first = case.enter(b'0');
+    assert_eq!(next(&case.begun), b'0');
+    let second = case.enter(b'1');
+    let third = case.enter(b'2');
+    let (canceller, cancel) = Cancel::pair();
+    canceller.cancel();
+    assert_eq!(follow(&second, &cancel).0, Err(Fault::Cancelled));
+    drop(second);
+    case.check_load(1, 1, 1);
+    let _ = case.go.send(());
+    let _ = case.go.send(());
+    assert_eq!(follow(&first, &Cancel::never()), (Ok(()), "0".into()));
+    assert_eq!(follow(&third, &Cancel::never()), (Ok(()), "2".into()));
+    assert_eq!(next(&case.begun), b'2');
+}
+
+#[test]
+fn a_call_that_is_called_off_while_it_runs_is_cut_and_its_worker_takes_the_next() {
+    let case = Case::new(1);
+    let first = case.enter(b'0');
+    let second = case.enter(b'1');
+    assert_eq!(next(&case.begun), b'0');
+    let (canceller, cancel) = Cancel::pair();
+    canceller.cancel();
+    assert_eq!(follow(&first, &cancel).0, Err(Fault::Cancelled));
+    drop(first);
+    assert_eq!(next(&case.cut), b'0');
+    assert_eq!(next(&case.begun), b'1');
+    let _ = case.go.send(());
+    assert_eq!(follow(&second, &Cancel::never()), (Ok(()), "1".into()));
+    case.check_load(0, 0, 1);
+}
+
+#[test]
+fn a_caller_that_only_goes_away_is_cut_too() {
+    let case = Case::new(1);
+    let first = case.enter(b'0');
+    assert_eq!(next(&case.begun), b'0');
+    drop(first);
+    assert_eq!(next(&case.cut), b'0');
+}
+
+#[test]
+fn a_call_that_nothing_happens_in_ends_and_is_cut() {
+    let case = Case::new(1);
+    let caller = case.enter(b'0');
+    let patience = Patience { inactivity: Duration::from_millis(20), ..PATIENCE };
+    let got = caller.follow(patience, &Cancel::never(), &mut |_| ());
+    assert!(
+        matches!(&got, Err(Fault::Inactive(it)) if it.contains("limits.inactivitySeconds")),
+        "{got:?}"
+    );
+    drop(caller);
+    assert_eq!(next(&case.cut), b'0');
+}
+
+#[test]
+fn a_worker_that_is_needed_does_not_leave() {
+    let case = Case::new(1);
+    let shared = &case.pool.shared;
+    let seat = |shared| Seat { shared, number: 1, is_taken: true, runs: false };
+    for (queued, idle, leaves) in [(0, 1, true), (1, 1, false), (1, 2, true), (2, 2, false)] {
+        *shared.books() = Books { queued, idle, ..Books::default() };
+        let mut seat = seat(Arc::clone(shared));
+        assert_eq!(seat.leave(), leaves, "{queued} wait, {idle} are free");
+        seat.is_taken = false;
+    }
+}
+
+/// A carrier that does what it is told.
+struct Told(fn(&mut Exchange) -> Result<(), Fault>);
+
+impl Carrier for Told {
+    fn carry(&mut self, wire: &Wire, exchange: &mut Exchange) -> Result<(), Fault> {
+        match wire.body.first() {
+            Some(b'x') => (self.0)(exchange),
+            _ => exchange.end(),
+        }
+    }
+}
+
+fn told(act: fn(&mut Exchange) -> Result<(), Fault>) -> Pool {
+    Pool::new("p", NonZeroUsize::new(1), Box::new(move || Box::new(Told(act))))
+}
+
+#[test]
+fn a_panic_costs_one_call_only() {
+    let pool = told(|_| panic!("a fault of ours, which this test wants"));
+    let (first, second) = (enter(&pool, b'x'), enter(&pool, b'y'));
+    assert!(matches!(follow(&first, &Cancel::never()).0, Err(Fault::Ours(_))));
+    assert_eq!(follow(&second, &Cancel::never()).0, Ok(()));
+}
+
+#[test]
+fn an_answer_that_is_whole_does_not_wait_for_its_worker() {
+    let pool = told(|exchange| {
+        let (canceller, cancel) = Cancel::pair();
+        exchange.arm(Box::new(move || canceller.cancel()))?;
+        exchange.heard(b"all.")?;
+        assert_eq!(exchange.is_whole(), Ok(true));
+        // Until it is cut.
+        let _ = cancel.gone().recv();
+        Ok(())
+    });
+    let caller = enter(&pool, b'x');
+    assert_eq!(follow(&caller, &Cancel::never()), (Ok(()), "all".into()));
+}
+
+#[test]
+fn a_refusal_whose_text_takes_too_long_is_told_as_far_as_it_came() {
+    let pool = told(|exchange| {
+        let (canceller, cancel) = Cancel::pair();
+        exchange.arm(Box::new(move || canceller.cancel()))?;
+        exchange.refused()?;
+        let _ = cancel.gone().recv();
+        Err(Fault::Refused("half of it".into()))
+    });
+    let caller = enter(&pool, b'x');
+    let patience = Patience { refusal: Duration::from_millis(20), ..PATIENCE };
+    let got = caller.follow(patience, &Cancel::never(), &mut |_| ());
+    assert_eq!(got, Err(Fault::Refused("half of it".into())));
+}
+
+#[test]
+fn bytes_without_meaning_are_told_as_well() {
+    let work = Work { wire: Wire::default(), decoder: Box::<Plain>::default() };
+    let (job, _ticket, events) = Job::new(work);
+    let Some((_, mut exchange)) = job.begin() else { panic!("it waits") };
+    assert_eq!(exchange.heard(b": keep-alive\n\n"), Ok(()));
+    assert!(matches!(events.try_recv(), Ok(Event::Heard(deltas)) if deltas.is_empty()));
+}
+
+#[test]
+fn what_is_called_off_and_what_has_ended_is_not_cut() {
+    let (cut, was_cut) = bounded::<()>(1);
+    let work = Work { wire: Wire::default(), decoder: Box::<Plain>::default() };
+    let (job, ticket, _events) = Job::new(work);
+    let Some((_, exchange)) = job.begin() else { panic!("it waits") };
+    let arm = |exchange: &Exchange| {
+        let cut = cut.clone();
+        exchange.arm(Box::new(move || {
+            let _ = cut.send(());
+        }))
+    };
+    assert_eq!(arm(&exchange), Ok(()));
+    assert!(exchange.disarm());
+    assert!(!ticket.call_off());
+    assert!(!exchange.disarm());
+    assert_eq!(arm(&exchange), Err(Fault::Cancelled));
+    assert!(was_cut.is_empty());
+}
