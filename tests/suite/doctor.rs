@@ -194,7 +194,7 @@ fn a_runtime_that_is_missing_fails_only_where_an_agent_needs_it() {
     if world.runtime == Runtime::Bubblewrap {
         expect(&without_docker(&world, 0), "docker", "ok", "bubblewrap does without");
         replace(&world, "runtime: 'bubblewrap'", "runtime: 'auto'");
-        expect(&without_docker(&world, 0), "agent a", check_status(), "bubblewrap (without Docker");
+        expect(&without_docker(&world, 0), "agent a", check_status(), "bubblewrap (not Docker");
         replace(&world, "runtime: 'auto'", "runtime: 'docker'");
     }
     let report = without_docker(&world, 1);
