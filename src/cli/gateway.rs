@@ -1,12 +1,9 @@
 //! `beige gateway`: starts, stops and looks at the daemon.
 
 mod logs;
+mod serve;
 
-use std::cell::Cell;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::net::SocketAddr;
-use std::path::Path;
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
@@ -17,16 +14,12 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::client::{self, Api};
-use super::logger::{self, GatewayLog};
 use super::table::{NOTHING, Word, action, flag, valued};
-use super::{
-    Command, Invocation, counted, print, process, setup, tell, tidy, unknown, unknown_action,
-};
-use crate::channel::http::Http;
+use super::{Command, Invocation, counted, print, setup, tell, tidy, unknown, unknown_action};
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
+use crate::gateway::ConfigInUse;
 use crate::gateway::daemon::{Holder, HomeLock, Role};
-use crate::gateway::{self, ConfigInUse, End, Fresh, FrontEnds};
 use crate::worker::Worker;
 
 /// What the daemon writes once it answers, before its address.
@@ -101,7 +94,7 @@ struct Options {
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let options = parse(invocation)?;
     match options.action.as_deref() {
-        Some("start") if options.foreground => serve(invocation, options.daemon),
+        Some("start") if options.foreground => serve::serve(invocation, options.daemon),
         Some("start") => start(invocation),
         Some("stop") => stop(&invocation.home()?),
         Some("restart") => restart(invocation),
@@ -153,87 +146,6 @@ impl Options {
 
 fn number(text: &str) -> Result<usize> {
     text.parse().map_err(|_| Error::new(Kind::Usage, format!("-n takes a number, not `{text}`")))
-}
-
-/// The gateway itself, in this process.
-fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
-    process::restart_frugally();
-    process::raise_descriptor_limit();
-    let home = invocation.home()?;
-    if daemon {
-        // Fails only for a process group leader, which a child never is.
-        let _ = rustix::process::setsid();
-    } else {
-        first_start(invocation, &home)?;
-    }
-    let read = || fresh(invocation, daemon);
-    let fresh = read()?;
-    let place = if daemon { logger::Place::File } else { logger::Place::Stderr };
-    let log = GatewayLog::start(place, &fresh.config.gateway, fresh.redactor.clone())?;
-    let log_file = fresh.config.gateway.log_file.clone();
-    let known = fresh.redactor.clone();
-    let (address, detached) = (Cell::new(None), Cell::new(false));
-    let front = FrontEnds {
-        start: &|handle, doors, config| {
-            address.set(doors.tcp.local_addr().ok());
-            log.follow(&config.gateway);
-            if detached.get()
-                && let Err(error) = panics_to(&config.gateway.log_file)
-            {
-                log::warn!("{error}");
-            }
-            Http::start(handle, doors.tcp, doors.unix, config)
-                .map(|it| Box::new(it) as Box<dyn Send>)
-        },
-        ready: &|| {
-            detached.set(daemon);
-            if daemon { detach(&log_file, address.get()) } else { Ok(()) }
-        },
-        reload: &|| {
-            let fresh = read()?;
-            // The log goes on, so it must know the new secrets; it forgets
-            // none of the old.
-            fresh.config.secrets.iter().for_each(|it| known.learn(it.expose()));
-            Ok(Fresh { redactor: known.clone(), ..fresh })
-        },
-    };
-    let end = gateway::serve(fresh, &front)
-        .map_err(|it| if is_for_good(&it) { it.of_kind(Kind::Config) } else { it })?;
-    Ok(match end {
-        End::Stopped => 0,
-        End::Signal(number) => u8::try_from(128 + number).unwrap_or(1),
-    })
-}
-
-/// The configuration as it is now.
-fn fresh(invocation: &Invocation, daemon: bool) -> Result<Fresh> {
-    let in_use = ConfigInUse::look(&invocation.config_file()?);
-    let in_use = if daemon { in_use } else { in_use.in_foreground() };
-    let (config, redactor) = invocation.load_config()?;
-    Ok(Fresh { config, redactor, in_use })
-}
-
-/// Whether starting again would end the same way.
-fn is_for_good(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Config | Kind::Conflict)
-}
-
-/// Says that the gateway answers and lets go of the terminal it came from.
-fn detach(log_file: &Path, address: Option<SocketAddr>) -> Result<()> {
-    let what = "leave the terminal";
-    let address = address.map_or_else(String::new, |it| it.to_string());
-    print(&format!("{READY}{address}\n"))?;
-    let null = File::options().write(true).open("/dev/null").during(Kind::Internal, what)?;
-    rustix::stdio::dup2_stdout(&null).during(Kind::Internal, what)?;
-    panics_to(log_file)
-}
-
-/// A panic's words belong into the log.
-fn panics_to(log_file: &Path) -> Result<()> {
-    let log = File::options().append(true).open(log_file);
-    let log = log.or_else(|_| File::options().write(true).open("/dev/null"));
-    let what = "lead standard error into the log";
-    rustix::stdio::dup2_stderr(log.during(Kind::Internal, what)?).during(Kind::Internal, what)
 }
 
 /// The first start makes the home.
@@ -456,6 +368,7 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
                 sandboxes(number("sandboxes")),
                 waiting(number("waiting")),
             );
+            queues(health).for_each(|it| text.push_str(&it));
             let degraded = health.get("degraded").and_then(Value::as_array);
             for it in degraded.into_iter().flatten().filter_map(Value::as_str) {
                 text.push_str(&format!("degraded: {it}\n"));
@@ -465,6 +378,21 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
         None if runs => format!("the gateway (pid {pid}) does not answer\n"),
         None => "no gateway is running\n".to_owned(),
     }
+}
+
+/// A line for each provider at which calls wait.
+fn queues(health: &Value) -> impl Iterator<Item = String> {
+    let providers = health.get("providers").and_then(Value::as_array).into_iter().flatten();
+    providers.filter(|it| it["queued"].as_u64().is_some_and(|it| it > 0)).map(|it| {
+        let number = |name: &str| it[name].as_u64().unwrap_or(0);
+        format!(
+            "provider {}: {} running, {} waiting; the longest wait was {:.1} s\n",
+            it["provider"].as_str().unwrap_or_default(),
+            counted(number("running"), "call"),
+            number("queued"),
+            it["longestWaitSeconds"].as_f64().unwrap_or(0.0),
+        )
+    })
 }
 
 fn waiting(number: u64) -> String {

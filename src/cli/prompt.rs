@@ -51,7 +51,7 @@ Options:
   --model P/M     a model of the agent's list, as provider/model
   --json          one JSON document: {\"response\", \"session\"}, or of a turn
                   that failed {\"error\", \"category\", \"partial\", \"session\"}, or
-                  {\"error\"} if none was begun
+                  {\"error\", \"category\"} if none was begun
   --stream-json   one JSON object a line for each event of the turn
   --config FILE   use this configuration
 

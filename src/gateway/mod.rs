@@ -35,7 +35,7 @@ pub use meter::{Counted, ModelCalls};
 pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 pub use subscription::{Detail, Subscriber, Subscription, Told};
 pub use turns::PromptRequest;
-pub use view::{AgentView, ConfigView, Health, ModelView};
+pub use view::{AgentView, ConfigView, Health, ModelView, ProviderLoad};
 
 use crate::audit::Audit;
 use crate::clock;

@@ -21,7 +21,7 @@ use super::engine::EachRecord;
 use super::*;
 use crate::audit::Filter;
 use crate::error::{Error, Kind};
-use crate::gateway::{Detail, Figures, Health, Lines, PromptRequest, Subscription};
+use crate::gateway::{Detail, Figures, Health, Lines, PromptRequest, ProviderLoad, Subscription};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::secret::Secret;
 use crate::tool::{self, CommandCall, Streams};
@@ -253,6 +253,12 @@ fn failure() -> TurnEvent {
 
 /// Some figures.
 pub(super) fn figures() -> Figures {
+    let load = ProviderLoad {
+        provider: "p".into(),
+        queued: 4,
+        wait_seconds: 1.5,
+        ..ProviderLoad::default()
+    };
     let health = Health {
         status: "ok",
         version: "1",
@@ -264,6 +270,7 @@ pub(super) fn figures() -> Figures {
         sessions: 2,
         running: 5,
         waiting: 3,
+        providers: vec![load],
         reload_error: None,
         degraded: Vec::new(),
     };

@@ -17,11 +17,15 @@ use crate::provider::{Fault, Wire, failure};
 use crate::secret::Redactor;
 
 /// Largest head of a response, in bytes.
-const LARGEST_HEAD: usize = 32 * 1024;
+const LARGEST_HEAD: usize = 16 * 1024;
 
 /// What ureq reads into and writes from, in bytes; there are two of each where
 /// TLS is spoken.
-const BUFFER: usize = 48 * 1024;
+const BUFFER: usize = 24 * 1024;
+
+/// How long a connection is kept without a call: shorter than routers forget
+/// it, which nobody would tell.
+const KEPT: Duration = Duration::from_secs(50);
 
 /// How much longer than the caller ureq itself waits for the socket.
 const BACKSTOP: Duration = Duration::from_secs(10);
@@ -89,6 +93,7 @@ impl Target {
             .tls_config(TlsConfig::builder().root_certs(roots).build())
             .user_agent(concat!("beige/", env!("CARGO_PKG_VERSION")))
             .accept("text/event-stream, application/json")
+            .max_idle_age(KEPT)
             .max_idle_connections(1)
             .max_idle_connections_per_host(1)
             .max_response_header_size(LARGEST_HEAD)

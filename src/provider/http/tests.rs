@@ -1,6 +1,7 @@
 //! Calls over real sockets: what a server, a proxy or a person can do to one.
 
-mod server;
+pub(in crate::provider) mod server;
+mod tls;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
