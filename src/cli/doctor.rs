@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::config::{examine_all, sound};
 use super::table::{Takes, flag};
 use super::{Command, Invocation, colours, counted, is_watched, present, print, tell, unknown};
-use crate::config::{Config, Finding as ConfigFinding, Home, Report, Severity};
+use crate::config::{Config, Finding as ConfigFinding, HOSTS_OWN_NETWORK, Home, Report, Severity};
 use crate::error::{Error, Result};
 use crate::secret::Redactor;
 use crate::worker;
@@ -121,7 +121,10 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
 fn examine(invocation: &Invocation) -> Result<Vec<Check>> {
     let named = invocation.named_config_file()?;
     let patient = Patient { home: invocation.home()?, named, config: sound(invocation)? };
-    let mut checks = of_report(&examine_all(invocation)?);
+    let mut report = examine_all(invocation)?;
+    // Each agent's own line says so.
+    report.findings.retain(|it| it.message != HOSTS_OWN_NETWORK);
+    let mut checks = of_report(&report);
     checks.extend(home::check(&patient));
     checks.extend(slow_checks(&patient)?);
     let redactor = Redactor::new();

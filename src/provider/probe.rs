@@ -14,8 +14,12 @@ use super::http::{Target, certificates, is_distrust};
 use super::{Fault, ends};
 use crate::config::{Endpoint, Provider, Reach, Timeouts};
 
-/// How long each step may take, whatever longer time the configuration grants.
+/// How long a name or a connection may take, whatever longer time the
+/// configuration grants.
 const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long an answer may take; the backstop of a connection comes on top.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
 /// Bytes of a list of models that are read.
 const LONGEST_LIST: u64 = 1024 * 1024;
@@ -72,7 +76,7 @@ pub fn probe(name: &str, provider: &Provider) -> Probe {
 /// The same server, asked by somebody with less time.
 fn hurried(endpoint: &Endpoint) -> Endpoint {
     let connect = endpoint.timeouts.connect.min(PATIENCE);
-    let timeouts = Timeouts { connect, first_byte: PATIENCE, idle: PATIENCE };
+    let timeouts = Timeouts { connect, first_byte: ANSWERS_WITHIN, idle: ANSWERS_WITHIN };
     Endpoint { timeouts, ..endpoint.clone() }
 }
 

@@ -83,7 +83,9 @@ pub fn foresee(home: &Home, agent: &Agent) -> Result<Spec> {
         UserChoice::Host => owner,
         _ => judge_owner(agent, owner)?,
     };
-    Ok(spec(home, agent, BTreeMap::new(), owner, instance(home).unwrap_or_default()))
+    // A home that is not there yet will be made under that very name.
+    let instance = instance(home).unwrap_or_else(|_| instance_at(home.root()));
+    Ok(spec(home, agent, BTreeMap::new(), owner, instance))
 }
 
 fn own_ids() -> Owner {
@@ -125,8 +127,12 @@ pub fn instance(home: &Home) -> Result<String> {
     let root = home.root();
     let real = fs::canonicalize(root)
         .during(Kind::Internal, format!("resolve the home {}", root.display()))?;
+    Ok(instance_at(&real))
+}
+
+fn instance_at(real: &Path) -> String {
     let hash = digest(&SHA256, real.as_os_str().as_bytes());
-    Ok(hash.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect())
+    hash.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Makes the workspace if it is missing; answers who the agent is.

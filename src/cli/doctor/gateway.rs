@@ -1,6 +1,7 @@
 //! A gateway that runs on this home, or what stands in the way of one: who
 //! holds the home, whether it answers, whether its port is free.
 
+use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::time::Duration;
 
@@ -98,11 +99,20 @@ fn port(gateway: &Gateway, running: bool, health: Option<&Value>) -> Check {
             Check::warning(name, format!("{place}: {error}"), fix)
         }
         Err(error) => {
-            let fix = format!(
-                "set gateway.host and gateway.port to what is free here, or end what uses it: \
-                 `ss -ltnp sport = :{port}`"
-            );
-            Check::failure(name, format!("{place} cannot be listened on: {error}"), fix)
+            let found = format!("{place} cannot be listened on: {error}");
+            Check::failure(name, found, way_to_listen(error.kind(), port))
         }
+    }
+}
+
+fn way_to_listen(kind: ErrorKind, port: u16) -> String {
+    match kind {
+        ErrorKind::PermissionDenied => {
+            "set gateway.port to one above 1023, which needs no rights".into()
+        }
+        ErrorKind::AddrInUse => format!(
+            "set gateway.port to a free one, or end what uses it: `ss -ltnp sport = :{port}`"
+        ),
+        _ => "set gateway.host to an address of this host, such as 127.0.0.1".into(),
     }
 }

@@ -40,8 +40,8 @@ impl Docker {
 
     /// Whether an agent can have a container of that image.
     fn serves(&self, name: &str) -> Result<()> {
-        if let Err(error) = &self.daemon {
-            return Err(again(error));
+        if self.daemon.is_err() {
+            return Err(Error::new(Kind::Sandbox, "Docker does not answer (see `docker`)"));
         }
         match self.images.get(name) {
             Some(Image::Absent) if name != image::DEFAULT => Err(no_image(name)),
@@ -174,7 +174,10 @@ const BUBBLEWRAP_FIX: &str = "install or allow what is named (docs/bubblewrap.md
 fn judge_agent(home: &Home, agent: &Agent, docker: &Docker, bubblewrap: &Result<String>) -> Check {
     let name = format!("agent {}", agent.name);
     let image = &agent.sandbox.image;
-    let bubblewrap_serves = || bubblewrap.as_ref().map(drop).map_err(again);
+    let bubblewrap_serves = || match bubblewrap {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::new(Kind::Sandbox, "it is not usable here (see `bubblewrap`)")),
+    };
     let decided = match agent.sandbox.runtime {
         RuntimeChoice::Docker => docker.serves(image).map(|()| None),
         RuntimeChoice::Bubblewrap => bubblewrap_serves().map(|()| Some(None)),
@@ -219,7 +222,7 @@ fn in_bubblewrap(
         Err(error) => return Check::failure(name, error.to_string(), "do what it says"),
     };
     let open = agent.sandbox.network.unwrap_or(Network::None);
-    let why = without_docker.map(|it| format!(" (without Docker: {it})")).unwrap_or_default();
+    let why = without_docker.map(|it| format!(" (not Docker: {it})")).unwrap_or_default();
     let found = format!("bubblewrap{why}, user {uid}, {}; {}", network(open), limits.text);
     let has_image = agent.sandbox.image != image::DEFAULT;
     if open == Network::Open {
@@ -242,9 +245,4 @@ fn network(network: Network) -> &'static str {
         Network::Open => "network open",
         Network::None => "no network",
     }
-}
-
-/// The same words once more.
-fn again(error: &Error) -> Error {
-    Error::new(Kind::Sandbox, error.to_string())
 }
