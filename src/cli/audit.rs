@@ -5,6 +5,7 @@ use lexopt::Arg;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::columns::{columns, inert, padded, shortened};
 use super::table::{Takes, Word, action, flag, valued};
 use super::{
     Command, Invocation, colours, counted, print, tell, terminal_width, unknown, unknown_action,
@@ -352,56 +353,6 @@ fn joined(args: &[String]) -> String {
     let blurred = |it: &str| it.is_empty() || it.contains(char::is_whitespace);
     let quoted = args.iter().map(|it| if blurred(it) { format!("'{it}'") } else { it.clone() });
     quoted.collect::<Vec<_>>().join(" ")
-}
-
-/// At most so many columns of it.
-fn shortened(text: &str, limit: usize) -> String {
-    if columns(text) <= limit {
-        return text.to_owned();
-    }
-    let mut used = 1; // For the ellipsis.
-    let fitting = text.chars().take_while(|it| {
-        used += column_count(*it);
-        used <= limit
-    });
-    fitting.chain(['…']).collect()
-}
-
-fn padded(text: &str, least: usize) -> String {
-    format!("{text}{}", " ".repeat(least.saturating_sub(columns(text))))
-}
-
-fn columns(text: &str) -> usize {
-    text.chars().map(column_count).sum()
-}
-
-/// Columns that a terminal gives a character; those that give it none are
-/// escaped before.
-fn column_count(it: char) -> usize {
-    match it {
-        '\u{1100}'..='\u{115f}'
-        | '\u{2e80}'..='\u{a4cf}'
-        | '\u{ac00}'..='\u{d7a3}'
-        | '\u{f900}'..='\u{faff}'
-        | '\u{fe30}'..='\u{fe6f}'
-        | '\u{ff00}'..='\u{ff60}'
-        | '\u{ffe0}'..='\u{ffe6}'
-        | '\u{1f300}'..='\u{1faff}'
-        | '\u{20000}'..='\u{3fffd}' => 2,
-        _ => 1,
-    }
-}
-
-/// The text with everything escaped that a terminal would obey or not show.
-fn inert(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for it in text.chars() {
-        match it {
-            '"' | '\'' | '\\' => shown.push(it),
-            it => shown.extend(it.escape_debug()),
-        }
-    }
-    shown
 }
 
 fn duration(millis: u64) -> String {

@@ -4,6 +4,7 @@
 
 mod audit;
 mod client;
+mod columns;
 mod completions;
 mod config;
 mod doctor;
@@ -14,6 +15,7 @@ mod man;
 mod process;
 mod prompt;
 mod sandbox;
+mod sessions;
 mod setup;
 mod stdin;
 mod table;
@@ -44,6 +46,7 @@ const COMMANDS: &[&Command] = &[
     &exec::COMMAND,
     &prompt::COMMAND,
     &sandbox::COMMAND,
+    &sessions::COMMAND,
     &audit::COMMAND,
     &config::COMMAND,
     &doctor::COMMAND,

@@ -1,18 +1,23 @@
-//! `session-map.json`: which file a session key means, and whose it is. Read
-//! and replaced whole under a lock, since one-shots write beside a gateway.
-//! A damaged map is set aside and built anew from the first lines of the
-//! session files; entries that are not understood are kept as they are.
+//! `session-map.json`: which file a session key means, and whose it is.
+//! Changed under a lock, since one-shots write beside a gateway; read without
+//! one, since the file is only ever replaced whole. A damaged map is set aside
+//! and built anew from the first lines of the session files. Entries are kept
+//! as the text that they are: what is not understood stays, and a map of ten
+//! thousand keys costs no more memory than its file.
 
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::after;
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::entry::Header;
+use super::walk;
 use crate::clock::Time;
 use crate::config::Home;
 use crate::config::home::open_own;
@@ -20,9 +25,6 @@ use crate::error::{During, Error, Kind, Result};
 
 /// Largest map that is read, in bytes.
 const LARGEST_MAP: u64 = 64 * 1024 * 1024;
-
-/// Longest first line of a session file that is looked at, in bytes.
-const LONGEST_HEADER: u64 = 64 * 1024;
 
 /// How long another process may hold the map.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -40,10 +42,107 @@ pub(super) struct Owner {
     pub(super) extra: Map<String, Value>,
 }
 
+impl Owner {
+    /// How many agents stand between it and a person: 0 for a person's own.
+    pub(super) fn depth(&self) -> u64 {
+        let depth = self.extra.get("metadata").and_then(|it| it.get("depth"));
+        depth.and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// [`Kind::Conflict`] if the key is another agent's.
+    pub(super) fn require(&self, agent: &str, key: &str) -> Result<()> {
+        if self.agent_name == agent {
+            return Ok(());
+        }
+        let what = format!("the session `{key}` belongs to the agent `{}`", self.agent_name);
+        Err(Error::new(Kind::Conflict, what))
+    }
+}
+
+/// All keys, each with its entry's text, in the order of the file.
+#[derive(Debug, Default)]
+pub(super) struct Keys(Vec<(String, Box<RawValue>)>);
+
+impl Keys {
+    /// The map as it stands now. One that is damaged is built anew in memory;
+    /// who changes it next does that on the disk.
+    pub(super) fn look(home: &Home) -> Result<Self> {
+        let path = home.session_map();
+        match read(&path).during(Kind::Internal, format!("read {}", path.display()))? {
+            Some(keys) => Ok(keys),
+            None => Ok(keys_of_files(&home.sessions())),
+        }
+    }
+
+    /// What a key means, if it means anything.
+    pub(super) fn get(&self, key: &str) -> Option<Owner> {
+        let (_, text) = self.0.iter().rfind(|(name, _)| name == key)?;
+        let owner = serde_json::from_str(text.get());
+        if owner.is_err() {
+            log::warn!("the session map's entry `{key}` does not read and counts as absent");
+        }
+        owner.ok()
+    }
+
+    /// Every key whose entry reads, with what it means.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Owner)> {
+        self.0
+            .iter()
+            .filter_map(|(key, text)| Some((key.as_str(), serde_json::from_str(text.get()).ok()?)))
+    }
+
+    /// Number of keys.
+    pub(super) fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn set(&mut self, key: &str, owner: &Owner) -> Result<()> {
+        let what = "write an entry of the session map";
+        let text = serde_json::value::to_raw_value(owner).during(Kind::Internal, what)?;
+        self.0.retain(|(name, _)| name != key);
+        self.0.push((key.to_owned(), text));
+        Ok(())
+    }
+
+    fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut before = "{\n  ";
+        for (key, text) in &self.0 {
+            to.write_all(before.as_bytes())?;
+            serde_json::to_writer(&mut *to, key)?;
+            write!(to, ": {}", text.get())?;
+            before = ",\n  ";
+        }
+        let end = if self.0.is_empty() { "{}\n" } else { "\n}\n" };
+        to.write_all(end.as_bytes())
+    }
+}
+
+impl<'de> Deserialize<'de> for Keys {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct InOrder;
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Keys;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of session keys")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Keys, A::Error> {
+                let mut keys = Vec::new();
+                while let Some(entry) = from.next_entry()? {
+                    keys.push(entry);
+                }
+                Ok(Keys(keys))
+            }
+        }
+        from.deserialize_map(InOrder)
+    }
+}
+
 /// The map, locked until it is dropped.
 pub(super) struct SessionMap<'a> {
     home: &'a Home,
-    keys: Map<String, Value>,
+    pub(super) keys: Keys,
     _lock: File,
 }
 
@@ -52,13 +151,9 @@ impl<'a> SessionMap<'a> {
     pub(super) fn open(home: &'a Home, now: Time) -> Result<Self> {
         let lock = lock(&home.session_map_lock())?;
         let path = home.session_map();
-        let what = format!("read the session map {}", path.display());
-        let keys = match read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Map::new()),
-            Err(error) => return Err(error).during(Kind::Internal, what),
-            Ok(text) => serde_json::from_slice(&text).ok(),
-        };
-        let mut map = Self { home, keys: Map::new(), _lock: lock };
+        let keys = read(&path)
+            .during(Kind::Internal, format!("read the session map {}", path.display()))?;
+        let mut map = Self { home, keys: Keys::default(), _lock: lock };
         match keys {
             Some(keys) => map.keys = keys,
             None => map.recover(now)?,
@@ -66,34 +161,22 @@ impl<'a> SessionMap<'a> {
         Ok(map)
     }
 
-    /// What a key means, if it means anything.
-    pub(super) fn get(&self, key: &str) -> Option<Owner> {
-        let value = self.keys.get(key)?;
-        let owner = Owner::deserialize(value);
-        if owner.is_err() {
-            log::warn!("the session map's entry `{key}` does not read and counts as absent");
-        }
-        owner.ok()
-    }
-
-    /// Number of keys.
-    pub(super) fn count(&self) -> usize {
-        self.keys.len()
-    }
-
     /// Gives a key its file and writes the map.
     pub(super) fn set(&mut self, key: &str, owner: &Owner) -> Result<()> {
-        let value = serde_json::to_value(owner).during(Kind::Internal, "write a session entry")?;
-        self.keys.insert(key.to_owned(), value);
+        self.keys.set(key, owner)?;
+        self.write()
+    }
+
+    /// Forgets a key and writes the map.
+    pub(super) fn remove(&mut self, key: &str) -> Result<()> {
+        self.keys.0.retain(|(name, _)| name != key);
         self.write()
     }
 
     /// Replaces the file: whoever reads it sees the old one or the new one.
     fn write(&self) -> Result<()> {
         let path = self.home.session_map();
-        let text = serde_json::to_vec_pretty(&self.keys)
-            .during(Kind::Internal, "write the session map")?;
-        replace(&path, &text)
+        replace(&path, |file| self.keys.write(file))
             .during(Kind::Internal, format!("replace the session map {}", path.display()))
     }
 
@@ -108,7 +191,7 @@ impl<'a> SessionMap<'a> {
             "the session map {} did not read; it is now {}, and {} keys were found anew",
             path.display(),
             aside.display(),
-            self.keys.len()
+            self.keys.count()
         );
         self.write()
     }
@@ -144,46 +227,53 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// The keys of a file; `None` if it is damaged. A file that is not there has
+/// none.
+fn read(path: &Path) -> io::Result<Option<Keys>> {
+    let file = match open_own(path, OpenOptions::new().read(true)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Keys::default())),
+        other => other?,
+    };
     let mut text = Vec::new();
-    open_own(path, OpenOptions::new().read(true))?.take(LARGEST_MAP + 1).read_to_end(&mut text)?;
+    file.take(LARGEST_MAP + 1).read_to_end(&mut text)?;
     if text.len() as u64 > LARGEST_MAP {
         return Err(io::Error::other(format!("it is larger than {LARGEST_MAP} bytes")));
     }
-    Ok(text)
+    Ok(serde_json::from_slice(&text).ok())
 }
 
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+/// Writes a file beside it, to the disk, and puts that in its place.
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let temporary = path.with_extension("json.new");
-    let mut file =
-        open_own(&temporary, OpenOptions::new().create(true).truncate(true).write(true))?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)
+    let file = open_own(&temporary, OpenOptions::new().create(true).truncate(true).write(true))?;
+    let mut writer = BufWriter::with_capacity(64 * 1024, file);
+    write(&mut writer)?;
+    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+    fs::rename(&temporary, path)?;
+    // The new name is on the disk only with its folder.
+    path.parent().map_or(Ok(()), |it| File::open(it)?.sync_all())
 }
 
 /// The keys that session files were made for; of several files the newest,
 /// since their names sort by time.
-fn keys_of_files(sessions: &Path) -> Map<String, Value> {
-    let mut keys = Map::new();
+fn keys_of_files(sessions: &Path) -> Keys {
+    let mut keys = std::collections::BTreeMap::new();
     for agent in sorted(sessions) {
-        for file in
-            sorted(&agent).iter().filter(|it| it.extension().is_some_and(|it| it == "jsonl"))
-        {
-            let Some((key, owner)) = owner_of(&agent, file) else { continue };
-            if let Ok(owner) = serde_json::to_value(owner) {
-                keys.insert(key, owner);
-            }
+        let files = sorted(&agent);
+        for file in files.iter().filter(|it| it.extension().is_some_and(|it| it == "jsonl")) {
+            keys.extend(owner_of(&agent, file));
         }
     }
-    keys
+    let raw = |owner| serde_json::value::to_raw_value(&owner).ok();
+    Keys(keys.into_iter().filter_map(|(key, owner)| Some((key, raw(owner)?))).collect())
 }
 
 fn owner_of(agent: &Path, file: &Path) -> Option<(String, Owner)> {
-    let mut line = String::new();
     let opened = open_own(file, OpenOptions::new().read(true)).ok()?;
-    BufReader::new(opened.take(LONGEST_HEADER)).read_line(&mut line).ok()?;
-    let header: Header = serde_json::from_str(&line).ok()?;
+    let header = walk::header(&mut BufReader::new(opened)).ok()??;
     let owner = Owner {
         agent_name: agent.file_name()?.to_str()?.to_owned(),
         session_file: file.to_str()?.to_owned(),
@@ -193,7 +283,8 @@ fn owner_of(agent: &Path, file: &Path) -> Option<(String, Owner)> {
     Some((header.beige?.session_key, owner))
 }
 
-fn sorted(folder: &Path) -> Vec<PathBuf> {
+/// What is in a folder, by name; nothing if it cannot be read.
+pub(super) fn sorted(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.filter_map(|it| Some(it.ok()?.path())).collect();
     paths.sort();

@@ -84,11 +84,12 @@ impl Place {
     /// `call exec {}`, `result exec: text`, `error exec: text`.
     fn stored(&self) -> Result<Vec<String>> {
         let conversation = self.conversation()?;
-        let messages = conversation.session().path().iter().filter_map(|it| match &it.body {
-            crate::session::Body::Message { message, .. } => Some(message),
-            _ => None,
+        let text = fs::read_to_string(conversation.path()).during(Kind::Internal, "read")?;
+        let messages = text.lines().filter_map(|it| {
+            let line: serde_json::Value = serde_json::from_str(it).ok()?;
+            serde_json::from_value::<Message>(line.get("message")?.clone()).ok()
         });
-        Ok(messages.flat_map(short).collect())
+        Ok(messages.collect::<Vec<_>>().iter().flat_map(short).collect())
     }
 }
 
