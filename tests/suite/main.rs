@@ -26,6 +26,7 @@ mod oneshots;
 mod planted;
 mod prompt;
 mod sandbox;
+mod sessions;
 mod socket;
 mod support;
 mod tools;
