@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use lexopt::Arg;
 
 use super::columns::{columns, inert, padded, shortened};
+use super::table::{Action, NOTHING, Takes, Word, flag};
 use super::{
     Command, Invocation, complain, present, print, tell, terminal_width, unknown, unknown_action,
     write_through,
@@ -26,7 +27,22 @@ pub(super) const COMMAND: Command = Command {
     name: "sessions",
     summary: "List, show, export and remove stored conversations",
     help: HELP,
-    flags: &["all", "json"],
+    takes: NOTHING,
+    actions: &[
+        Action {
+            name: "list",
+            takes: Takes {
+                flags: &[flag(&["--all"]), flag(&["--json"])],
+                operands: &[Word::Agent],
+            },
+        },
+        Action {
+            name: "show",
+            takes: Takes { flags: &[flag(&["--json"])], operands: &[Word::Any] },
+        },
+        Action { name: "export", takes: Takes { flags: &[], operands: &[Word::Any, Word::File] } },
+        Action { name: "rm", takes: Takes { flags: &[], operands: &[Word::Any] } },
+    ],
     run,
 };
 
@@ -55,8 +71,6 @@ rm      removes sessions for good, without a question: file and key; refused
 
 Exit codes: 0 done, 1 failed (also: no such session), 2 usage.
 ";
-
-const ACTIONS: [&str; 4] = ["list", "show", "export", "rm"];
 
 /// Messages that are shown; an export has all of them.
 const MOST_SHOWN: usize = 50_000;
@@ -98,7 +112,7 @@ fn parse(invocation: &mut Invocation) -> Result<Request> {
         Some("show") => parse_show(invocation),
         Some("export") => parse_export(invocation),
         Some("rm") => parse_remove(invocation),
-        _ => Err(unknown_action(&COMMAND, &action.to_string_lossy(), &ACTIONS)),
+        _ => Err(unknown_action(&COMMAND, &action.to_string_lossy())),
     }
 }
 

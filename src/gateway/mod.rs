@@ -11,7 +11,7 @@ mod handle;
 pub mod hub;
 mod meter;
 mod running;
-mod runtime;
+pub mod runtime;
 mod serve;
 mod sessions;
 pub mod socket;
@@ -37,7 +37,7 @@ pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 pub use sessions::SessionChange;
 pub use subscription::{Detail, Subscriber, Subscription, Told};
 pub use turns::PromptRequest;
-pub use view::{AgentView, ConfigView, Health, ModelView};
+pub use view::{AgentView, ConfigView, Health, ModelView, ProviderLoad};
 
 use crate::audit::Audit;
 use crate::clock;

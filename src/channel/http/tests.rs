@@ -21,7 +21,9 @@ use super::engine::{EachMessage, EachRecord, EachSession};
 use super::*;
 use crate::audit::Filter;
 use crate::error::{Error, Kind};
-use crate::gateway::{Detail, Figures, Health, Lines, PromptRequest, SessionChange, Subscription};
+use crate::gateway::{
+    Detail, Figures, Health, Lines, PromptRequest, ProviderLoad, SessionChange, Subscription,
+};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::secret::Secret;
 use crate::session::{Listed, Page, Which};
@@ -279,6 +281,12 @@ fn failure() -> TurnEvent {
 
 /// Some figures.
 pub(super) fn figures() -> Figures {
+    let load = ProviderLoad {
+        provider: "p".into(),
+        queued: 4,
+        wait_seconds: 1.5,
+        ..ProviderLoad::default()
+    };
     let health = Health {
         status: "ok",
         version: "1",
@@ -290,6 +298,7 @@ pub(super) fn figures() -> Figures {
         sessions: 2,
         running: 5,
         waiting: 3,
+        providers: vec![load],
         reload_error: None,
         degraded: Vec::new(),
     };

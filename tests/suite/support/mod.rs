@@ -1,8 +1,11 @@
 //! What the topics share: a world (a home, a configuration, the binary), the
-//! runtimes that are here, and a plain HTTP client.
+//! runtimes that are here, a plain HTTP client, and a model to ask.
 
 mod containers;
+mod conversation;
 mod http;
+mod model;
+mod stream;
 mod world;
 
 use std::fs;
@@ -12,7 +15,13 @@ use std::sync::OnceLock;
 
 pub(crate) use containers::{children_of, docker, processes_with, state_of};
 pub(crate) use http::{Reply, request};
-pub(crate) use world::{Finished, World, is_alive, peak_memory, read_until, signal, wait_until};
+pub(crate) use model::{
+    Answer, KEY, ModelServer, calls, chunk, runs, says, says_and_calls, says_in,
+};
+pub(crate) use stream::Stream;
+pub(crate) use world::{
+    Finished, World, is_alive, peak_memory, provider_at, read_until, signal, wait_until,
+};
 
 /// A runtime that every sandbox test is run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

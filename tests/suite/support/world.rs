@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
-use super::{Reply, Runtime, request};
+use super::{KEY, ModelServer, Reply, Runtime, request};
 
 /// The binary under test.
 const BEIGE: &str = env!("CARGO_BIN_EXE_beige");
@@ -120,13 +120,30 @@ impl World {
     /// Writes a configuration of these `agents` entries and further fields of
     /// the top level.
     pub(crate) fn write_config(&self, agents: &str, fields: &str) {
+        let provider = "api: 'replay', cassette: './cassette.jsonl'";
+        self.write_config_of(provider, agents, fields);
+    }
+
+    /// The same with these fields of the provider `p`.
+    pub(crate) fn write_config_of(&self, provider: &str, agents: &str, fields: &str) {
         let repository = env!("CARGO_MANIFEST_DIR");
         let text = format!(
-            "{{ llm: {{ providers: {{ p: {{ api: 'replay', cassette: './cassette.jsonl' }} }} }},\n\
+            "{{ llm: {{ providers: {{ p: {{ {provider} }} }} }},\n\
              plugins: {{ notes: {{ path: '{repository}/examples/notes' }} }},\n\
              agents: {{ {agents} }},\n{fields}\n gateway: {{ port: 0 }} }}"
         );
         fs::write(self.config_file(), text).expect("config written");
+    }
+
+    /// Writes a configuration in which agent `a` asks that server; `fields`
+    /// are further ones of the provider, each with a comma behind it.
+    pub(crate) fn model(&self, server: &ModelServer, fields: &str) {
+        self.model_of(server, fields, &self.agent("a", "", ""));
+    }
+
+    /// The same with these `agents` entries.
+    pub(crate) fn model_of(&self, server: &ModelServer, fields: &str, agents: &str) {
+        self.write_config_of(&provider_at(server.port(), fields), agents, "");
     }
 
     /// Writes the cassette that all agents play.
@@ -308,6 +325,14 @@ impl Drop for World {
             let _ = fs::remove_dir_all(&self.root);
         }
     }
+}
+
+/// Fields of a provider that is a server on that port.
+pub(crate) fn provider_at(port: u16, fields: &str) -> String {
+    format!(
+        "api: 'openai-completions', baseUrl: 'http://127.0.0.1:{port}/v1', apiKey: '{KEY}', \
+         {fields}"
+    )
 }
 
 /// A short pause between two looks at something that cannot be waited for.

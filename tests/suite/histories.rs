@@ -1,0 +1,200 @@
+//! Session files as other programs, other models and accidents leave them:
+//! what a model is sent of them is always a sound conversation.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+
+use serde_json::{Value, json};
+
+use crate::support::{ModelServer, World, says, some_world};
+
+/// A world with a gateway and a session `api:1` of one question and answer.
+fn begun(server: &ModelServer) -> World {
+    let world = some_world();
+    world.model(server, "");
+    world.start_gateway();
+    server.play([says("hello")]);
+    assert_eq!(world.answer("api:1", "hi"), "hello");
+    world
+}
+
+/// Appends messages to the file of `api:1`, each hung on the one before.
+fn append(world: &World, entries: Vec<Value>) {
+    let mut parent = world.session("api:1").last().expect("an entry")["id"].clone();
+    let path = world.session_file("api:1");
+    let mut file = OpenOptions::new().append(true).open(path).expect("a file");
+    for (number, mut entry) in entries.into_iter().enumerate() {
+        let id = json!(format!("{number:08x}"));
+        entry["id"] = id.clone();
+        entry["parentId"] = parent;
+        entry["timestamp"] = json!("2026-01-01T00:00:00.000Z");
+        parent = id;
+        writeln!(file, "{entry}").expect("written");
+    }
+}
+
+fn message(message: Value) -> Value {
+    json!({"type": "message", "message": message})
+}
+
+fn user(text: &str) -> Value {
+    message(json!({"role": "user", "content": text}))
+}
+
+fn answer(content: Value) -> Value {
+    message(json!({"role": "assistant", "content": content, "api": "anthropic-messages",
+        "provider": "anthropic", "model": "claude", "stopReason": "toolUse"}))
+}
+
+fn call(id: &str) -> Value {
+    json!({"type": "toolCall", "id": id, "name": "exec", "arguments": {"command": "echo"},
+        "thoughtSignature": "signed"})
+}
+
+fn result(id: &str, text: &str) -> Value {
+    message(json!({"role": "toolResult", "toolCallId": id, "toolName": "exec",
+        "content": [{"type": "text", "text": text}], "isError": false}))
+}
+
+/// Prompts `api:1` and gives what the model was sent, without the system
+/// prompt and the last message.
+#[track_caller]
+fn sent(world: &World, server: &ModelServer) -> Vec<String> {
+    server.play([says("fine")]);
+    assert_eq!(world.answer("api:1", "more"), "fine");
+    server.check();
+    let mut said = server.last().said();
+    assert_eq!(said.pop().as_deref(), Some("user: more"));
+    said.split_off(1)
+}
+
+#[test]
+fn what_is_kept_of_a_compacted_history_begins_with_no_result() {
+    let server = ModelServer::new();
+    let world = begun(&server);
+    append(
+        &world,
+        vec![
+            user("question"),
+            answer(json!([call("c1"), call("c2")])),
+            result("c1", "one"),
+            result("c2", "two"),
+            user("another"),
+            // What is kept begins with the first result.
+            json!({"type": "compaction", "summary": "S", "firstKeptEntryId": "00000002",
+                "tokensBefore": 9}),
+        ],
+    );
+    let said = sent(&world, &server);
+    assert!(said[0].starts_with("user: ") && said[0].contains("<summary>\nS\n"), "{said:#?}");
+    assert_eq!(said[1..], ["user: another"]);
+}
+
+#[test]
+fn a_history_of_another_model_can_be_played_on() {
+    let server = ModelServer::new();
+    let world = begun(&server);
+    let long = "toolu_".to_owned() + &"x".repeat(90);
+    append(
+        &world,
+        vec![
+            message(json!({"role": "user", "content": [{"type": "text", "text": "look"},
+                {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]})),
+            answer(json!([
+                {"type": "thinking", "thinking": "secret thoughts", "thinkingSignature": "sig"},
+                {"type": "thinking", "thinking": "", "redacted": true, "thinkingSignature": "x"},
+                {"type": "text", "text": "Well.", "textSignature": "sig"},
+                call("a|b/ü {}"),
+                call(&long),
+                call(""),
+            ])),
+            result("a|b/ü {}", "one"),
+            result(&long, ""),
+            result("", "three"),
+            message(json!({"role": "bashExecution", "command": "ls", "output": "file"})),
+            json!({"type": "custom_message", "customType": "x", "content": "note"}),
+            json!({"type": "label", "label": "x", "targetId": "00000001"}),
+            message(json!({"role": "oracle", "content": "?"})),
+            answer(json!([])),
+            answer(json!([{"type": "text", "text": "  "}])),
+            answer(json!([{"type": "thinking", "thinking": "only thoughts"}])),
+        ],
+    );
+    let said = sent(&world, &server).join("\n");
+    for part in ["user: look", "Well.<exec ", "tool: one", "tool: three", "file", "user: note"] {
+        assert!(said.contains(part), "{part:?} in {said}");
+    }
+    for part in ["thoughts", "sig", "oracle"] {
+        assert!(!said.contains(part), "{part:?} in {said}");
+    }
+}
+
+#[test]
+fn whatever_lacks_its_other_half_is_mended() {
+    let server = ModelServer::new();
+    let world = begun(&server);
+    append(
+        &world,
+        vec![
+            result("c0", "of no call"),
+            user("one"),
+            answer(json!([call("c1"), call("c2"), call("c3")])),
+            result("c2", "two"),
+            result("c2", "two again"),
+            user("two"),
+            result("c1", "late"),
+            answer(json!([call("c1")])),
+            result("c1", "the same id"),
+            result("c9", "of no call"),
+            answer(json!([call("d1"), call("d1")])),
+            result("d1", "first"),
+            result("d1", "second"),
+            answer(json!([call("e1")])),
+        ],
+    );
+    let said = sent(&world, &server);
+    let results = said.iter().filter(|it| it.starts_with("tool: ")).count();
+    assert_eq!(results, 3 + 1 + 2 + 1, "{said:#?}");
+    assert!(said.iter().any(|it| it == "tool: late"), "{said:#?}");
+    assert!(!said.iter().any(|it| it.contains("of no call")), "{said:#?}");
+    // Once more: what was mended stays sound.
+    assert_eq!(sent(&world, &server)[..said.len()], said);
+}
+
+#[test]
+fn a_torn_line_takes_nothing_along() {
+    let server = ModelServer::new();
+    let world = begun(&server);
+    let path = world.session_file("api:1");
+    let mut file = OpenOptions::new().append(true).open(&path).expect("a file");
+    file.write_all(b"{\"type\":\"message\",\"id\":\"0000000f\",\"message\":{\"role\":\"assis")
+        .expect("written");
+    assert_eq!(sent(&world, &server), ["user: hi", "assistant: hello"]);
+    let want = ["user: hi", "assistant: hello", "user: more", "assistant: fine"];
+    assert_eq!(world.messages("api:1"), want);
+    // A line in the middle.
+    let text = fs::read_to_string(&path).expect("a file");
+    fs::write(&path, text.replacen("\"hello\"", "\"hel\nlo\"", 1)).expect("written");
+    let said = sent(&world, &server);
+    assert_eq!(said, ["user: hi", "user: more", "assistant: fine"]);
+}
+
+#[test]
+fn a_session_that_is_held_elsewhere_is_no_fault_of_the_model() {
+    let server = ModelServer::new();
+    let world = begun(&server);
+    let held = File::open(world.session_file("api:1")).expect("a file");
+    held.lock().expect("locked");
+    let reply = world.prompt("api:1", "more");
+    let body = reply.json();
+    assert!([409, 500].contains(&reply.status), "{} {body}", reply.status);
+    let error = body["error"].as_str().expect("an error");
+    assert!(error.contains("api:1") && !error.contains("model"), "{error}");
+    for category in ["rate_limit", "unavailable", "refused", "cut"] {
+        assert_ne!(body["category"], category, "{body}");
+    }
+    assert_eq!(server.asked().len(), 1, "a model was asked");
+    drop(held);
+    server.play([says("fine")]);
+    assert_eq!(world.answer("api:1", "more"), "fine");
+}

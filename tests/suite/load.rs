@@ -1,0 +1,289 @@
+//! Many turns at once, and turns that are called off: the bound of a provider,
+//! the order of its line, who waits for whom, and what it costs to wait.
+
+use std::fs;
+use std::process::Child;
+
+use serde_json::json;
+
+use crate::support::{
+    Answer, ModelServer, Stream, World, peak_memory, runs, says, some_world, wait_until,
+};
+
+fn serving(server: &ModelServer, fields: &str) -> World {
+    let world = some_world();
+    world.model(server, fields);
+    world.start_gateway();
+    world
+}
+
+/// Waits until that many calls wait for the provider.
+#[track_caller]
+fn wait_queued(world: &World, count: u64) {
+    wait_until("the line has grown", || {
+        let health = world.get("/api/health").json();
+        health["providers"]["p"]["queued"] == count
+    });
+}
+
+#[test]
+fn fifty_prompts_share_five_places_in_their_order() {
+    let server = ModelServer::new();
+    let gate = server.gate();
+    let held = gate.clone();
+    server.answer_by(move |asked| {
+        Answer::stream().hold(&held).text(&asked.last_user()).finish("stop").done()
+    });
+    let world = some_world();
+    let names: Vec<String> = (0..10).map(|it| format!("a{it}")).collect();
+    let agents: String = names.iter().map(|it| world.agent(it, "", "")).collect();
+    world.model_of(&server, "concurrency: 5,", &agents);
+    world.start_gateway();
+    let mut streams = Vec::new();
+    for number in 0..50 {
+        let body =
+            json!({"message": format!("number {number}"), "sessionKey": format!("api:{number}")});
+        streams.push(Stream::open(&world, &names[number % 10], &body));
+        // One after another, so that their order is known.
+        if number < 5 {
+            gate.wait_held(number + 1);
+        } else {
+            wait_queued(&world, number as u64 - 4);
+        }
+    }
+    assert_eq!((server.asked().len(), server.in_flight()), (5, 5));
+    for number in 6..=50 {
+        gate.let_one();
+        server.wait_asked(number);
+    }
+    gate.open();
+    for (number, stream) in streams.into_iter().enumerate() {
+        let told = stream.rest();
+        assert_eq!(told.last().expect("an event")["response"], format!("number {number}"));
+    }
+    let order: Vec<String> = server.asked().iter().map(|it| it.last_user()).collect();
+    let want: Vec<String> = (0..50).map(|it| format!("number {it}")).collect();
+    assert_eq!(order, want);
+    assert_eq!(server.most_in_flight(), 5);
+    assert!(server.connections() <= 5, "a place keeps its connection");
+    world.verify_audit();
+}
+
+#[test]
+fn a_place_is_held_for_a_call_and_not_for_a_turn() {
+    let command = "touch started; while [ ! -e go ]; do sleep 0.02; done";
+    let server = ModelServer::playing([runs("c1", command)]);
+    let world = serving(&server, "concurrency: 1,");
+    let first = world.stream("api:1", "go");
+    let started = world.workspace("a").join("started");
+    wait_until("the tool runs", || started.exists());
+    server.play([says("meanwhile"), says("after")]);
+    assert_eq!(world.answer("api:2", "go"), "meanwhile");
+    fs::write(world.workspace("a").join("go"), "").expect("a file");
+    assert_eq!(first.rest().last().expect("an event")["response"], "after");
+}
+
+#[test]
+fn a_prompt_to_a_busy_session_waits_and_hears_all() {
+    let server = ModelServer::new();
+    let gate = server.gate();
+    server.play([
+        Answer::stream().text("one").hold(&gate).finish("stop").done(),
+        says("two"),
+        says("three"),
+    ]);
+    let world = serving(&server, "");
+    let mut streams = Vec::new();
+    for (number, text) in ["first", "second", "third"].into_iter().enumerate() {
+        streams.push(world.stream("api:1", text));
+        wait_until("it is in line", || world.get("/api/health").json()["running"] == number + 1);
+        gate.wait_held(1);
+    }
+    assert_eq!(server.asked().len(), 1);
+    gate.open();
+    for (stream, want) in streams.into_iter().zip(["one", "two", "three"]) {
+        assert_eq!(stream.rest().last().expect("an event")["response"], want);
+    }
+    let want = ["user: first", "assistant: one", "user: second", "assistant: two", "user: third"];
+    assert_eq!(server.last().said()[1..], want);
+    assert_eq!(server.most_in_flight(), 1);
+}
+
+#[test]
+fn a_prompt_called_off_in_the_line_is_never_asked() {
+    let server = ModelServer::new();
+    let gate = server.gate();
+    server.play([Answer::stream().hold(&gate).text("one").finish("stop").done(), says("three")]);
+    let world = serving(&server, "concurrency: 1,");
+    let first = world.stream("api:1", "first");
+    gate.wait_held(1);
+    let second = world.stream("api:2", "second");
+    wait_queued(&world, 1);
+    let third = world.stream("api:3", "third");
+    wait_queued(&world, 2);
+    drop(second);
+    wait_queued(&world, 1);
+    gate.open();
+    assert_eq!(first.rest().last().expect("an event")["response"], "one");
+    assert_eq!(third.rest().last().expect("an event")["response"], "three");
+    let order: Vec<String> = server.asked().iter().map(|it| it.last_user()).collect();
+    assert_eq!(order, ["first", "third"]);
+    server.play([says("fine")]);
+    assert_eq!(world.answer("api:2", "more"), "fine");
+    assert_eq!(server.last().said()[1..], ["user: second", "user: more"]);
+}
+
+#[test]
+fn a_prompt_called_off_while_the_model_speaks_frees_its_place() {
+    let server = ModelServer::new();
+    let gate = server.gate();
+    let world = serving(&server, "concurrency: 1,");
+    // Before the head, in text, and in the arguments of a call (D1).
+    for (number, answer) in [
+        Answer::stream().hold(&gate),
+        Answer::stream().text("half").hold(&gate),
+        Answer::stream().text("half").call(0, "c1", "exec", "{\"comm").hold(&gate),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        server.play([answer]);
+        let key = format!("api:{number}");
+        let mut stream = world.stream(&key, "go");
+        if number > 0 {
+            stream.until("text_delta");
+        }
+        gate.wait_held(1);
+        drop(stream);
+        // The connection is cut at once, not when its time is up.
+        server.wait_in_flight(0);
+        server.play([says("fine")]);
+        assert_eq!(world.answer(&key, "more"), "fine", "{number}");
+        let said = server.last().said();
+        assert_eq!(said.last().map(String::as_str), Some("user: more"));
+        if number > 0 {
+            assert_eq!(said[2], "assistant: half");
+            let stored = &world.stored(&key)[1];
+            assert_eq!(stored["stopReason"], "aborted", "{stored}");
+        }
+    }
+}
+
+#[test]
+fn a_tool_ends_with_the_turn_that_is_called_off() {
+    let command = "touch started; sleep 271.5; touch ended";
+    let server = ModelServer::playing([runs("c1", command)]);
+    let world = serving(&server, "");
+    let mut stream = world.stream("api:1", "go");
+    stream.until("tool_start");
+    let started = world.workspace("a").join("started");
+    wait_until("the tool runs", || started.exists());
+    let begun = std::time::Instant::now();
+    drop(stream);
+    server.play([says("fine")]);
+    assert_eq!(world.answer("api:1", "more"), "fine");
+    assert!(begun.elapsed().as_secs() < 60, "it was waited for");
+    let said = server.last().said();
+    assert_eq!(said.len(), 5, "{said:#?}");
+    assert!(said[3].contains("interrupted"), "{}", said[3]);
+    let result = &world.stored("api:1")[2];
+    assert_eq!((&result["role"], &result["isError"]), (&json!("toolResult"), &json!(true)));
+}
+
+#[test]
+fn two_hundred_idle_streams_cost_next_to_nothing() {
+    let server = ModelServer::new();
+    let gate = server.gate();
+    let held = gate.clone();
+    server.answer_by(move |asked| {
+        Answer::stream().text(&asked.last_user()).hold(&held).text("!").finish("stop").done()
+    });
+    let world = some_world();
+    world.model(&server, "");
+    let gateway = world.gateway_child();
+    let address = world.address();
+    let before = threads(&gateway);
+    let open = |number: usize| {
+        let key = format!("api:{number}");
+        let body = json!({"message": format!("{number}"), "sessionKey": key});
+        let mut stream = if number.is_multiple_of(4) {
+            Stream::open(&world, "a", &body)
+        } else {
+            Stream::open_by_tcp(&world, &address, "a", &body)
+        };
+        stream.until("text_delta");
+        stream
+    };
+    let mut streams: Vec<Stream> = (0..40).map(open).collect();
+    let at_first = memory(&gateway);
+    streams.extend((40..200).map(open));
+    gate.wait_held(200);
+    let at_most = memory(&gateway);
+    let each = at_most.saturating_sub(at_first) / 160;
+    assert!(each < 200, "{each} kB a stream");
+    // They idle: each second an empty line comes.
+    for _ in 0..3 {
+        streams[0].heartbeat();
+    }
+    let later = memory(&gateway);
+    assert!(later < at_most + 2_000, "{at_most} kB, {later} kB after three seconds");
+    gate.open();
+    for (number, stream) in streams.into_iter().enumerate() {
+        let told = stream.rest();
+        assert_eq!(told.last().expect("an event")["response"], format!("{number}!"));
+    }
+    wait_until("its threads have ended", || threads(&gateway) <= before + 6);
+    end(gateway);
+}
+
+#[test]
+fn a_thousand_turns_leave_nothing_behind() {
+    let server = ModelServer::answering(|asked| match asked.last_user().as_str() {
+        "fail" => Answer::stream().text("half").cut(),
+        "close" => Answer::raw_bytes(b"").cut(),
+        text => says(text),
+    });
+    let world = some_world();
+    world.model(&server, "concurrency: 2,");
+    let gateway = world.gateway_child();
+    let turns = |from: usize, to: usize| {
+        for number in from..to {
+            let text = ["fine", "fail", "close", "fine"][number % 4];
+            let reply = world.prompt(&format!("api:{}", number / 10), text);
+            assert_eq!(reply.status, if text == "fine" { 200 } else { 502 }, "{}", reply.text());
+        }
+    };
+    turns(0, 200);
+    let (at_first, files) = (memory(&gateway), descriptors(&gateway));
+    turns(200, 1000);
+    let at_last = memory(&gateway);
+    assert!(at_last < at_first + 4_000, "{at_first} kB after 200 turns, {at_last} kB after 1000");
+    wait_until("its files are closed", || descriptors(&gateway) <= files);
+    assert_eq!(server.asked().len(), 1000, "each turn is one call");
+    end(gateway);
+}
+
+/// Resident memory in kB.
+fn memory(gateway: &Child) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{}/status", gateway.id())).expect("it runs");
+    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).expect("a size");
+    let size = line.trim().trim_end_matches(" kB").parse().expect("a number");
+    assert!(size <= peak_memory(gateway.id()));
+    size
+}
+
+/// Threads but for those of the pool, which stay for a while.
+fn threads(gateway: &Child) -> usize {
+    let tasks = fs::read_dir(format!("/proc/{}/task", gateway.id())).expect("it runs").flatten();
+    let name = |it: fs::DirEntry| fs::read_to_string(it.path().join("comm")).unwrap_or_default();
+    tasks.map(name).filter(|it| !it.is_empty() && !it.starts_with("llm-")).count()
+}
+
+fn descriptors(gateway: &Child) -> usize {
+    fs::read_dir(format!("/proc/{}/fd", gateway.id())).expect("it runs").count()
+}
+
+fn end(mut gateway: Child) {
+    crate::support::signal(gateway.id(), "TERM");
+    assert!(gateway.wait().expect("it ends").success());
+}
