@@ -73,7 +73,7 @@ Exit codes: 0 done, 1 failed (also: no such session), 2 usage.
 ";
 
 /// Messages that are shown; an export has all of them.
-const MOST_SHOWN: usize = 100_000;
+const MOST_SHOWN: usize = 50_000;
 
 /// Output is printed in pieces of about so many bytes.
 const PIECE: usize = 32 * 1024;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::backwards::{Place, read_at};
 use super::entry::Body;
 use super::store::{Found, Store};
-use super::walk::{Walk, header};
+use super::walk::{Walk, header, id_of};
 use crate::clock::Time;
 use crate::config::home::open_own;
 use crate::error::{During, Kind, Result};
@@ -37,16 +37,21 @@ pub struct Told {
     pub message: Message,
 }
 
-/// An entry's place, until its turn comes.
+/// An entry's place, until its turn comes: of these there are many.
 struct Kept {
-    id: String,
-    kind: String,
+    kind: &'static str,
     place: Place,
+    number: Option<u32>,
 }
+
+/// Types of entries that hold a message.
+const KINDS: [&str; 4] = ["message", "compaction", "branch_summary", "custom_message"];
 
 /// What else of a line is told.
 #[derive(Deserialize)]
 struct Stamp {
+    #[serde(default)]
+    id: Option<String>,
     #[serde(default)]
     timestamp: String,
 }
@@ -69,8 +74,7 @@ impl Store {
         for it in kept.into_iter().rev() {
             read_at(&mut file, it.place.start, it.place.length, &mut line)
                 .during(Kind::Internal, what.clone())?;
-            let told = told(it, line.trim_ascii());
-            if let Some(told) = told
+            if let Some(told) = told(it, line.trim_ascii())
                 && !each(told)?
             {
                 break;
@@ -115,26 +119,23 @@ fn kept(file: &mut File, page: &Page) -> io::Result<(Vec<Kept>, bool)> {
     let (mut kept, mut line) = (Vec::new(), Vec::new());
     let mut is_before = page.before.is_none();
     while let Some(step) = walk.next(&mut line)? {
-        let is_told = matches!(
-            step.kind.as_str(),
-            "message" | "compaction" | "branch_summary" | "custom_message"
-        );
-        if is_before && is_told {
-            if kept.len() >= page.limit {
-                return Ok((kept, true));
-            }
-            kept.push(Kept { id: step.id, kind: step.kind, place: step.place });
-        } else if page.before.as_deref() == Some(step.id.as_str()) {
-            is_before = true;
+        if !is_before {
+            is_before = page.before.as_deref() == Some(step.id.as_str());
+            continue;
         }
+        let Some(kind) = KINDS.into_iter().find(|it| *it == step.kind) else { continue };
+        if kept.len() >= page.limit {
+            return Ok((kept, true));
+        }
+        kept.push(Kept { kind, place: step.place, number: step.number });
     }
     Ok((kept, false))
 }
 
 fn told(kept: Kept, line: &[u8]) -> Option<Told> {
-    let Stamp { timestamp, .. } = serde_json::from_slice(line).ok()?;
+    let Stamp { id, timestamp } = serde_json::from_slice(line).ok()?;
     let millis = Time::parse(&timestamp).map_or(0, Time::unix_millis);
-    let message = match Body::parse(&kept.kind, line)? {
+    let message = match Body::parse(kept.kind, line)? {
         Body::Message { message, .. } => message,
         Body::Compaction { summary, extra, .. } => {
             let tokens_before = extra.get("tokensBefore").and_then(Value::as_u64).unwrap_or(0);
@@ -152,5 +153,6 @@ fn told(kept: Kept, line: &[u8]) -> Option<Told> {
         }
         Body::ModelChange { .. } | Body::Other(_) => return None,
     };
-    Some(Told { id: kept.id, timestamp, message })
+    let id = id.unwrap_or_else(|| id_of(kept.number, kept.place));
+    Some(Told { id, timestamp, message })
 }

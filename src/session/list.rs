@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::entry::{Body, Header};
 use super::map::{Keys, sorted};
 use super::store::{Found, Store, file_name, is_file};
-use super::walk::text_field;
+use super::walk::{text_field, text_start};
 use crate::clock::Time;
 use crate::config::home::open_own;
 use crate::error::Result;
@@ -201,7 +201,8 @@ impl Glance {
             Some("message") => {
                 self.messages += 1;
                 if self.first_message.is_none() && text_field(line, "role") == Some("user") {
-                    self.first_message = said(line).map(|it| on_one_line(&it));
+                    let said = said(line).unwrap_or_default();
+                    self.first_message = Some(on_one_line(&said));
                 }
             }
             Some("session_info") => {
@@ -236,10 +237,8 @@ fn said(line: &[u8]) -> Option<String> {
     if let Some(Body::Message { message: Message::User(user), .. }) = Body::parse("message", line) {
         return Some(user.content.text());
     }
-    let at =
-        |name: &[u8]| line.windows(name.len()).position(|it| it == name).map(|it| it + name.len());
-    let start = at(b"\"text\":\"").or_else(|| at(b"\"content\":\""))?;
-    let text = &line[start..line.len().min(start + 8 * FIRST_MESSAGE)];
+    let text = text_start(line, "text").or_else(|| text_start(line, "content"))?;
+    let text = &text[..text.len().min(8 * FIRST_MESSAGE)];
     // A cut can go through a character or an escape.
     (0..12).find_map(|less| {
         let cut = text.get(..text.len().checked_sub(less)?)?;
@@ -262,5 +261,50 @@ fn on_one_line(text: &str) -> String {
     match line.char_indices().nth(FIRST_MESSAGE) {
         Some((end, _)) => format!("{}…", &line[..end]),
         None => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(text: &str, first: Option<&str>, name: Option<&str>, messages: u64) {
+        let mut glance = Glance::default();
+        // Small pieces: what a line says may be cut anywhere.
+        let mut reader = BufReader::with_capacity(7, Cursor::new(text.as_bytes()));
+        assert!(glance.read(&mut reader).is_ok());
+        let got = (glance.first_message.as_deref(), glance.name.as_deref(), glance.messages);
+        assert_eq!(got, (first, name, messages));
+    }
+
+    #[test]
+    fn a_glance_shows_the_first_message_the_last_name_and_how_many_there_are() {
+        let user = r#"{"type":"message","id":"a","message":{"role":"user","content":[{"type":"text","text":" one\ntwo"}]}}"#;
+        let answer = r#"{"type": "message", "message": {"role": "assistant", "content": "x"}}"#;
+        let name = |it: &str| format!(r#"{{"type":"session_info","name":"{it}"}}"#);
+        check(&format!("{answer}\n{user}\n{user}\n"), Some("one two"), None, 3);
+        check(&format!("{}\n{}\n", name("a"), name("b")), None, Some("b"), 0);
+        check(&format!("{}\n{}\n", name("a"), name("")), None, None, 0);
+        check("", None, None, 0);
+        check("nonsense\n\n\u{0}\n", None, None, 0);
+        // What is not ended is being written, or torn.
+        check(user, None, None, 0);
+    }
+
+    #[test]
+    fn the_first_message_is_shown_though_its_line_is_long() {
+        for (before, after) in [("\"", "\"}}"), ("[{\"type\": \"text\", \"text\": \"", "\"}]}}")] {
+            let long = "那 \\n\\u00e9".repeat(TEXT as usize);
+            let line = format!(
+                "{{\"type\":\"message\",\"message\":{{\"role\":\"user\",\"content\":{before}{long}{after}\n"
+            );
+            let mut want: String =
+                "那 é".repeat(FIRST_MESSAGE).chars().take(FIRST_MESSAGE).collect();
+            want.push('…');
+            check(&line, Some(&want), None, 1);
+        }
     }
 }

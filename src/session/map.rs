@@ -3,17 +3,19 @@
 //! one, since the file is only ever replaced whole. A damaged map is set aside
 //! and built anew from the first lines of the session files. Entries are kept
 //! as the text that they are: what is not understood stays, and a map of ten
-//! thousand keys costs no more memory than its file.
+//! thousand keys costs hardly more memory than its file.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::after;
 use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer as _, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
@@ -59,9 +61,13 @@ impl Owner {
     }
 }
 
-/// All keys, each with its entry's text, in the order of the file.
+/// All keys in the order of the file, each with where its entry stands in the
+/// text.
 #[derive(Debug, Default)]
-pub(super) struct Keys(Vec<(String, Box<RawValue>)>);
+pub(super) struct Keys {
+    text: String,
+    entries: Vec<(Box<str>, Range<usize>)>,
+}
 
 impl Keys {
     /// The map as it stands now. One that is damaged is built anew in memory;
@@ -70,14 +76,22 @@ impl Keys {
         let path = home.session_map();
         match read(&path).during(Kind::Internal, format!("read {}", path.display()))? {
             Some(keys) => Ok(keys),
-            None => Ok(keys_of_files(&home.sessions())),
+            None => keys_of_files(&home.sessions()),
         }
+    }
+
+    /// Reads the text of a map; `None` if it is damaged.
+    fn parse(text: String) -> Option<Self> {
+        let mut from = serde_json::Deserializer::from_str(&text);
+        let entries = from.deserialize_map(InOrder { start: text.as_ptr().addr() });
+        let entries = entries.and_then(|it| from.end().map(|()| it)).ok()?;
+        Some(Self { text, entries })
     }
 
     /// What a key means, if it means anything.
     pub(super) fn get(&self, key: &str) -> Option<Owner> {
-        let (_, text) = self.0.iter().rfind(|(name, _)| name == key)?;
-        let owner = serde_json::from_str(text.get());
+        let (_, place) = self.entries.iter().rfind(|(name, _)| **name == *key)?;
+        let owner = serde_json::from_str(self.text.get(place.clone())?);
         if owner.is_err() {
             log::warn!("the session map's entry `{key}` does not read and counts as absent");
         }
@@ -86,56 +100,63 @@ impl Keys {
 
     /// Every key whose entry reads, with what it means.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Owner)> {
-        self.0
-            .iter()
-            .filter_map(|(key, text)| Some((key.as_str(), serde_json::from_str(text.get()).ok()?)))
+        self.entries.iter().filter_map(|(key, place)| {
+            Some((&**key, serde_json::from_str(self.text.get(place.clone())?).ok()?))
+        })
     }
 
     /// Number of keys.
     pub(super) fn count(&self) -> usize {
-        self.0.len()
+        self.entries.len()
     }
 
     fn set(&mut self, key: &str, owner: &Owner) -> Result<()> {
         let what = "write an entry of the session map";
-        let text = serde_json::value::to_raw_value(owner).during(Kind::Internal, what)?;
-        self.0.retain(|(name, _)| name != key);
-        self.0.push((key.to_owned(), text));
+        let entry = serde_json::to_string(owner).during(Kind::Internal, what)?;
+        self.remove(key);
+        let start = self.text.len();
+        self.text.push_str(&entry);
+        self.entries.push((key.into(), start..self.text.len()));
         Ok(())
+    }
+
+    fn remove(&mut self, key: &str) {
+        self.entries.retain(|(name, _)| **name != *key);
     }
 
     fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let mut before = "{\n  ";
-        for (key, text) in &self.0 {
+        for (key, place) in &self.entries {
             to.write_all(before.as_bytes())?;
             serde_json::to_writer(&mut *to, key)?;
-            write!(to, ": {}", text.get())?;
+            write!(to, ": {}", &self.text[place.clone()])?;
             before = ",\n  ";
         }
-        let end = if self.0.is_empty() { "{}\n" } else { "\n}\n" };
+        let end = if self.entries.is_empty() { "{}\n" } else { "\n}\n" };
         to.write_all(end.as_bytes())
     }
 }
 
-impl<'de> Deserialize<'de> for Keys {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct InOrder;
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Keys;
+/// Reads keys and where their entries stand in a text that begins at this
+/// address.
+struct InOrder {
+    start: usize,
+}
 
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object of session keys")
-            }
+impl<'de> Visitor<'de> for InOrder {
+    type Value = Vec<(Box<str>, Range<usize>)>;
 
-            fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Keys, A::Error> {
-                let mut keys = Vec::new();
-                while let Some(entry) = from.next_entry()? {
-                    keys.push(entry);
-                }
-                Ok(Keys(keys))
-            }
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of session keys")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((key, entry)) = from.next_entry::<Box<str>, &RawValue>()? {
+            let start = entry.get().as_ptr().addr() - self.start;
+            entries.push((key, start..start + entry.get().len()));
         }
-        from.deserialize_map(InOrder)
+        Ok(entries)
     }
 }
 
@@ -169,7 +190,7 @@ impl<'a> SessionMap<'a> {
 
     /// Forgets a key and writes the map.
     pub(super) fn remove(&mut self, key: &str) -> Result<()> {
-        self.keys.0.retain(|(name, _)| name != key);
+        self.keys.remove(key);
         self.write()
     }
 
@@ -186,7 +207,7 @@ impl<'a> SessionMap<'a> {
         let aside = aside(&path, "corrupt", now);
         fs::rename(&path, &aside)
             .during(Kind::Internal, format!("set aside the damaged {}", path.display()))?;
-        self.keys = keys_of_files(&self.home.sessions());
+        self.keys = keys_of_files(&self.home.sessions())?;
         log::warn!(
             "the session map {} did not read; it is now {}, and {} keys were found anew",
             path.display(),
@@ -234,12 +255,13 @@ fn read(path: &Path) -> io::Result<Option<Keys>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Keys::default())),
         other => other?,
     };
-    let mut text = Vec::new();
+    let length = usize::try_from(file.metadata()?.len().min(LARGEST_MAP)).unwrap_or(0);
+    let mut text = Vec::with_capacity(length + 1);
     file.take(LARGEST_MAP + 1).read_to_end(&mut text)?;
     if text.len() as u64 > LARGEST_MAP {
         return Err(io::Error::other(format!("it is larger than {LARGEST_MAP} bytes")));
     }
-    Ok(serde_json::from_slice(&text).ok())
+    Ok(String::from_utf8(text).ok().and_then(Keys::parse))
 }
 
 /// Writes a file beside it, to the disk, and puts that in its place.
@@ -249,26 +271,44 @@ fn replace(
 ) -> io::Result<()> {
     let temporary = path.with_extension("json.new");
     let file = open_own(&temporary, OpenOptions::new().create(true).truncate(true).write(true))?;
+    let written = written(file, write).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // What was written of it would only fill the disk further.
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
+    sync_folder_of(path)
+}
+
+/// A new name is on the disk only with its folder.
+pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |it| File::open(it)?.sync_all())
+}
+
+fn written(
+    file: File,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let mut writer = BufWriter::with_capacity(64 * 1024, file);
     write(&mut writer)?;
-    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-    fs::rename(&temporary, path)?;
-    // The new name is on the disk only with its folder.
-    path.parent().map_or(Ok(()), |it| File::open(it)?.sync_all())
+    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
 /// The keys that session files were made for; of several files the newest,
 /// since their names sort by time.
-fn keys_of_files(sessions: &Path) -> Keys {
-    let mut keys = std::collections::BTreeMap::new();
+fn keys_of_files(sessions: &Path) -> Result<Keys> {
+    let mut owners = BTreeMap::new();
     for agent in sorted(sessions) {
         let files = sorted(&agent);
         for file in files.iter().filter(|it| it.extension().is_some_and(|it| it == "jsonl")) {
-            keys.extend(owner_of(&agent, file));
+            owners.extend(owner_of(&agent, file));
         }
     }
-    let raw = |owner| serde_json::value::to_raw_value(&owner).ok();
-    Keys(keys.into_iter().filter_map(|(key, owner)| Some((key, raw(owner)?))).collect())
+    let mut found = Keys::default();
+    for (key, owner) in &owners {
+        found.set(key, owner)?;
+    }
+    Ok(found)
 }
 
 fn owner_of(agent: &Path, file: &Path) -> Option<(String, Owner)> {

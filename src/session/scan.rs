@@ -10,15 +10,15 @@ use super::{Mark, Session, context};
 use crate::config::ModelRef;
 use crate::message::Message;
 
-/// Memory that a context may take, in bytes: over a million tokens of text.
-const LARGEST_CONTEXT: u64 = 5 * 1024 * 1024;
+/// Memory that a context may take, in bytes: a million tokens of text.
+const LARGEST_CONTEXT: u64 = 4 * 1024 * 1024;
 
 /// Memory that the newest turn may take, which is not parted: it may hold an
 /// image.
 const LARGEST_TURN: u64 = 16 * 1024 * 1024;
 
 /// What an entry takes beside its text, about.
-const ENTRY: u64 = 768;
+const ENTRY: u64 = 1024;
 
 /// So much of the file before the context is looked at for the model and for
 /// what providers marked.
@@ -88,7 +88,7 @@ impl Gathered {
     /// Takes the next entry towards the root; whether more is wanted.
     fn take(&mut self, step: Step, text: &[u8]) -> bool {
         if let Some(begin) = self.begins_at {
-            if begin - step.place.start > LOOK_BACK {
+            if begin.saturating_sub(step.place.start) > LOOK_BACK {
                 return false;
             }
         } else if self.is_full(text.len()) {

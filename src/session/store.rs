@@ -13,7 +13,7 @@ use serde_json::{Map, json};
 use super::check_key;
 use super::conversation::{Conversation, locked, random_letters};
 use super::entry::Body;
-use super::map::{Keys, Owner, SessionMap, sorted};
+use super::map::{Keys, Owner, SessionMap, sorted, sync_folder_of};
 use crate::clock::Time;
 use crate::config::home::create_private;
 use crate::config::{Home, nearest};
@@ -210,9 +210,17 @@ impl Store {
         let name = format!("{}-{}.jsonl", now.compact(), random_letters()?);
         let path = self.home.agent_sessions(agent).join(name);
         let file = locked(&path, key, OpenOptions::new().create_new(true))?;
-        let conversation = Conversation::begin(path, file, key, now)?;
-        map.set(key, &owner(agent, conversation.path(), metadata, now))?;
-        Ok(conversation)
+        let begun = Conversation::begin(path.clone(), file, key, now);
+        let begun = begun.and_then(|conversation| {
+            sync_folder_of(&path).during(Kind::Internal, "write a new session to the disk")?;
+            map.set(key, &owner(agent, &path, metadata, now))?;
+            Ok(conversation)
+        });
+        if begun.is_err() {
+            // Nobody would find it again.
+            let _ = fs::remove_file(&path);
+        }
+        begun
     }
 
     fn find_in(&self, keys: &Keys, agent: Option<&str>, word: &str) -> Result<Found> {

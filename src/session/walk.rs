@@ -237,12 +237,13 @@ impl Damaged {
     }
 }
 
-/// The id of a line by its number.
+/// The id of a line of version 1, by its number.
 pub(super) fn id_of_line(number: u32) -> String {
     format!("{number:08x}")
 }
 
-fn id_of(number: Option<u32>, place: Place) -> String {
+/// The id of a line that says none.
+pub(super) fn id_of(number: Option<u32>, place: Place) -> String {
     number.map_or_else(|| format!("{:08x}", place.start), id_of_line)
 }
 
@@ -260,10 +261,18 @@ fn count_lines(file: &mut (impl Read + Seek)) -> io::Result<u32> {
 /// The text of a field in a piece of JSON that may not be whole, up to the
 /// next quote: for ids and words, which hold no escapes.
 pub(super) fn text_field<'a>(json: &'a [u8], name: &str) -> Option<&'a str> {
-    let quoted = format!("\"{name}\"");
-    let after = json.windows(quoted.len()).position(|it| it == quoted.as_bytes())? + quoted.len();
-    let rest = json[after..].trim_ascii_start().strip_prefix(b":")?;
-    let rest = rest.trim_ascii_start().strip_prefix(b"\"")?;
+    let rest = text_start(json, name)?;
     let length = rest.iter().position(|&it| it == b'"')?;
     std::str::from_utf8(&rest[..length]).ok()
+}
+
+/// What follows the first quote of a text field's value.
+pub(super) fn text_start<'a>(json: &'a [u8], name: &str) -> Option<&'a [u8]> {
+    let quoted = format!("\"{name}\"");
+    let places = json.windows(quoted.len()).enumerate();
+    let mut found = places.filter(|(_, it)| *it == quoted.as_bytes()).map(|(place, _)| place);
+    found.find_map(|place| {
+        let rest = json[place + quoted.len()..].trim_ascii_start().strip_prefix(b":")?;
+        rest.trim_ascii_start().strip_prefix(b"\"")
+    })
 }

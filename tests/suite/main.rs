@@ -32,6 +32,7 @@ mod oneshots;
 mod planted;
 mod prompt;
 mod sandbox;
+mod sessions;
 mod shells;
 mod socket;
 mod support;
