@@ -22,7 +22,8 @@ use serde::Serialize;
 
 pub use self::read::{Filter, follow, parse_since, read};
 pub use self::record::is_active;
-pub use self::verify::{Finding, Place, Report, verify};
+pub use self::tail::{Head, head};
+pub use self::verify::{Finding, KeptHead, Place, Report, verify};
 
 use self::lock::{LONGEST_WAIT, Lock};
 use self::log::Log;

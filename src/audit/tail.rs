@@ -2,12 +2,15 @@
 //! of the files, and the copy of both in `audit.head`. Reads a bounded piece
 //! of a file, however large the file is.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use serde::Deserialize;
 
+use super::lock::{LONGEST_WAIT, hold_shared};
 use super::record::{LONGEST_LINE, NO_LINE, sha256};
 use crate::config::Home;
 use crate::config::home::open_own;
@@ -31,11 +34,13 @@ pub(super) struct Tail {
     pub(super) closed: bool,
 }
 
-/// A number and the hash of the line that has it.
+/// A number and the hash of the line that has it; written as `SEQ:HASH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    pub(super) seq: u64,
-    pub(super) hash: String,
+pub struct Head {
+    /// The line's number, from 1.
+    pub seq: u64,
+    /// SHA-256 of its bytes without the newline, in lower-case hex.
+    pub hash: String,
 }
 
 /// What makes a line a record.
@@ -64,12 +69,28 @@ impl Tail {
     }
 }
 
+impl fmt::Display for Head {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.seq, self.hash)
+    }
+}
+
+/// The last line of a home's log as it stands now; `None` if it has none. Keeps
+/// writers away for the moment.
+pub fn head(home: &Home) -> Result<Option<Head>> {
+    let _held = hold_shared(&home.audit_lock(), Instant::now() + LONGEST_WAIT)?;
+    let Tail { seq, hash, .. } = Tail::read(home)?;
+    Ok((seq > 0).then_some(Head { seq, hash }))
+}
+
 impl Head {
-    /// `SEQ:HASH`.
-    pub(super) fn parse(text: &str) -> Option<Self> {
+    /// Reads `SEQ:HASH`; white space behind it does not count.
+    pub fn parse(text: &str) -> Option<Self> {
         let (seq, hash) = text.trim_end().split_once(':')?;
         let is_hash = hash.len() == NO_LINE.len() && hash.bytes().all(|it| it.is_ascii_hexdigit());
-        Some(Self { seq: seq.parse().ok().filter(|_| is_hash)?, hash: hash.to_ascii_lowercase() })
+        let is_number = seq.bytes().all(|it| it.is_ascii_digit());
+        let seq = seq.parse().ok().filter(|it| is_hash && is_number && *it > 0)?;
+        Some(Self { seq, hash: hash.to_ascii_lowercase() })
     }
 
     /// What `audit.head` says; `None` if there is none.

@@ -32,6 +32,17 @@ pub struct Report {
     pub findings: Vec<Finding>,
     /// Findings beyond those.
     pub more: u64,
+    /// What became of the head that was kept elsewhere, if one was given.
+    pub kept: Option<KeptHead>,
+}
+
+/// A head that was kept elsewhere, held against the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeptHead {
+    /// The number that it names.
+    pub seq: u64,
+    /// Whether that very line is still there.
+    pub holds: bool,
 }
 
 /// A line, for people.
@@ -69,21 +80,28 @@ pub enum Finding {
         /// The last number in the log; 0 if it is empty.
         last: u64,
     },
+    /// The line that the kept head names is not there: its number has another
+    /// one, or is older than the log.
+    HeadLost {
+        /// The number that it names.
+        head: u64,
+        /// The first number in the log.
+        first: Option<u64>,
+    },
     /// `audit.head` cannot be read.
     NoHead(String),
 }
 
 /// Proves the log of a home against `audit.head`, and against a head that was
 /// kept elsewhere. Fails only if a file cannot be read.
-pub fn verify(home: &Home, head: Option<(u64, String)>) -> Result<Report> {
+pub fn verify(home: &Home, head: Option<Head>) -> Result<Report> {
     let snapshot = Snapshot::take(home)?;
     let mut proof = Proof::default();
     match snapshot.head {
         Ok(noted) => proof.heads.extend(noted.map(|it| Mark::new(it, false))),
         Err(error) => proof.find(Finding::NoHead(error.to_string())),
     }
-    let kept = head.map(|(seq, hash)| Head { seq, hash: hash.to_ascii_lowercase() });
-    proof.heads.extend(kept.map(|it| Mark::new(it, true)));
+    proof.heads.extend(head.map(|it| Mark::new(it, true)));
     proof.report.files = snapshot.files.len();
     proof.has_older_files = snapshot.files.len() > 1;
     for file in snapshot.files {
@@ -122,6 +140,9 @@ impl fmt::Display for Report {
             _ => write!(f, "it holds no records.")?,
         }
         self.findings.iter().try_for_each(|it| write!(f, "\n{it}"))?;
+        if let Some(KeptHead { seq, holds: true }) = self.kept {
+            write!(f, "\nRecord {seq} is the one that the given head names.")?;
+        }
         if self.more > 0 {
             write!(f, "\nand {} more", self.more)?;
         }
@@ -152,6 +173,14 @@ impl fmt::Display for Finding {
             Self::Cut { head, last } => {
                 write!(f, "cut: the log ends at record {last}, but record {head} was written")
             }
+            Self::HeadLost { head, first: Some(first) } if head < first => write!(
+                f,
+                "head lost: record {head} is older than the log, which begins with {first}; if it \
+                 was rotated out, only a head that is kept from later on can prove more"
+            ),
+            Self::HeadLost { head, .. } => {
+                write!(f, "head lost: record {head} is not there as the given head names it")
+            }
             Self::NoHead(why) => write!(f, "head unreadable: {why}"),
         }
     }
@@ -181,9 +210,12 @@ struct Judged {
 /// A head to be met on the way.
 struct Mark {
     head: Head,
-    /// Whether its record may have been rotated out since.
-    may_be_old: bool,
+    /// Whether it was kept elsewhere, and its record may have been rotated out
+    /// since.
+    is_kept: bool,
     is_met: bool,
+    /// Whether that line had the hash it names.
+    agrees: bool,
 }
 
 /// What is wrong with a line.
@@ -212,8 +244,8 @@ struct Proof {
 }
 
 impl Mark {
-    fn new(head: Head, may_be_old: bool) -> Self {
-        Self { head, may_be_old, is_met: false }
+    fn new(head: Head, is_kept: bool) -> Self {
+        Self { head, is_kept, is_met: false, agrees: false }
     }
 }
 
@@ -278,6 +310,7 @@ impl Proof {
         self.report.last = self.before.as_ref().and_then(|it| it.seq);
         self.check_beginning();
         self.check_end();
+        self.check_kept();
         self.report
     }
 
@@ -314,7 +347,8 @@ impl Proof {
         let mut agree = true;
         for mark in self.heads.iter_mut().filter(|it| Some(it.head.seq) == number) {
             mark.is_met = true;
-            agree &= mark.head.hash == hash;
+            mark.agrees = mark.head.hash == hash;
+            agree &= mark.agrees;
         }
         agree
     }
@@ -322,7 +356,7 @@ impl Proof {
     fn check_beginning(&mut self) {
         let Some(first) = self.report.first else { return };
         let is_whole = first == 1 + self.broken_before_first;
-        let is_behind = |it: &Mark| !it.may_be_old && it.head.seq < first && !it.is_met;
+        let is_behind = |it: &Mark| !it.is_kept && it.head.seq < first && !it.is_met;
         if !is_whole && !self.has_older_files || self.heads.iter().any(is_behind) {
             self.find(Finding::Beginning { first });
         }
@@ -333,6 +367,16 @@ impl Proof {
         let beyond = self.heads.iter().map(|it| it.head.seq).filter(|it| *it > last).max();
         if let Some(head) = beyond {
             self.find(Finding::Cut { head, last });
+        }
+    }
+
+    /// What lies behind the end is told as cut.
+    fn check_kept(&mut self) {
+        let Some(mark) = self.heads.iter().find(|it| it.is_kept) else { return };
+        let kept = KeptHead { seq: mark.head.seq, holds: mark.agrees };
+        self.report.kept = Some(kept);
+        if !kept.holds && Some(kept.seq) <= self.report.last {
+            self.find(Finding::HeadLost { head: kept.seq, first: self.report.first });
         }
     }
 

@@ -5,8 +5,12 @@ use lexopt::Arg;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Command, Invocation, colours, counted, print, tell, terminal_width, unknown};
-use crate::audit::{Filter, follow, parse_since, read, verify};
+use super::columns::{columns, inert, padded, shortened};
+use super::table::{Takes, Word, action, flag, valued};
+use super::{
+    Command, Invocation, colours, counted, print, tell, terminal_width, unknown, unknown_action,
+};
+use crate::audit::{Filter, Head, follow, head, parse_since, read, verify};
 use crate::clock::now;
 use crate::config::Home;
 use crate::error::{Error, Kind, Result};
@@ -19,24 +23,41 @@ pub(super) const COMMAND: Command = Command {
     help: "\
 Usage: beige audit [--agent AGENT] [--tool TOOL] [--denied] [--since WHEN]
                    [-f] [--json]
-       beige audit --verify [--json]
+       beige audit --verify [--head SEQ:HASH] [--json]
+       beige audit head [--json]
 
 Shows the records of every call, oldest first: when, which agent, which tool,
 with what, how it ended, how long it took. A call has two records, one written
-before it and one after it; a refused call has one.
+before it and one after it; a refused call has one. `head` prints number and
+hash of the last record, to be kept where nobody who can write the log can.
 
 Options:
-  --agent AGENT   only records of this agent
-  --tool TOOL     only records of this tool
-  --denied        only refused calls
-  --since WHEN    only from then on: 90s, 30m, 1h, 2d ago, or a moment such as
-                  2026-11-30T04:16:34Z
-  -f, --follow    go on with every new record, until interrupted
-  --json          the records as one JSON document; with -f one a line
-  --verify        prove that no record was changed or lost; exits 1 if one was
-  --config FILE   taken as by every command; the log is that of the home
+  --agent AGENT    only records of this agent
+  --tool TOOL      only records of this tool
+  --denied         only refused calls
+  --since WHEN     only from then on: 90s, 30m, 1h, 2d ago, or a moment such as
+                   2026-11-30T04:16:34Z
+  -f, --follow     go on with every new record, until interrupted
+  --json           the records as one JSON document; with -f one a line
+  --verify         prove that no record was changed or lost; exits 1 if one was
+  --head SEQ:HASH  with --verify: what `beige audit head` printed must still be
+                   in the log, so that all up to it is as it was then
+  --config FILE    taken as by every command; the log is that of the home
 ",
-    flags: &["agent", "tool", "denied", "since", "follow", "json", "verify"],
+    takes: Takes {
+        flags: &[
+            valued(&["--agent"], Word::Agent),
+            valued(&["--tool"], Word::Any),
+            flag(&["--denied"]),
+            valued(&["--since"], Word::Any),
+            flag(&["-f", "--follow"]),
+            flag(&["--json"]),
+            flag(&["--verify"]),
+            valued(&["--head"], Word::Any),
+        ],
+        operands: &[],
+    },
+    actions: &[action("head", &[flag(&["--json"])])],
     run,
 };
 
@@ -62,6 +83,10 @@ struct Asked {
     follow: bool,
     json: bool,
     verify: bool,
+    /// `beige audit head`.
+    head: bool,
+    /// What was kept elsewhere.
+    kept: Option<Head>,
 }
 
 /// What it is shown on.
@@ -90,8 +115,11 @@ struct Seen {
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
     let home = Home::from_env()?;
+    if asked.head {
+        return print_head(&home, asked.json);
+    }
     if asked.verify {
-        return prove(&home, asked.json);
+        return prove(&home, asked.kept, asked.json);
     }
     match (asked.follow, asked.json) {
         (true, json) => follow_records(&home, &asked.filter, json),
@@ -113,18 +141,55 @@ fn parse(invocation: &mut Invocation) -> Result<Asked> {
             Arg::Long("follow") | Arg::Short('f') => asked.follow = true,
             Arg::Long("json") => asked.json = true,
             Arg::Long("verify") => asked.verify = true,
+            Arg::Long("head") => asked.kept = Some(kept(&invocation.text()?)?),
+            Arg::Value(word) if !asked.head => match word.to_str() {
+                Some("head") => asked.head = true,
+                _ => return Err(unknown_action(&COMMAND, &word.to_string_lossy())),
+            },
             other => return Err(unknown(&COMMAND, &other)),
         }
     }
-    if asked.verify && (asked.follow || asked.filter != Filter::default()) {
-        let what = "--verify proves the whole log: leave out the filters and -f";
-        return Err(Error::new(Kind::Usage, what));
+    match asked.contradiction() {
+        Some(what) => Err(Error::new(Kind::Usage, what)),
+        None => Ok(asked),
     }
-    Ok(asked)
 }
 
-fn prove(home: &Home, json: bool) -> Result<u8> {
-    let report = verify(home, None)?;
+impl Asked {
+    fn contradiction(&self) -> Option<&'static str> {
+        let is_picky = self.follow || self.filter != Filter::default();
+        if self.head && (is_picky || self.verify) {
+            return Some("`beige audit head` takes nothing but --json");
+        }
+        if self.verify && is_picky {
+            return Some("--verify proves the whole log: leave out the filters and -f");
+        }
+        (self.kept.is_some() && !self.verify).then_some("--head belongs to --verify")
+    }
+}
+
+/// What a person kept of `beige audit head`.
+fn kept(text: &str) -> Result<Head> {
+    Head::parse(text.trim()).ok_or_else(|| {
+        let what = format!("`{text}` is no head: give SEQ:HASH as `beige audit head` prints it");
+        Error::new(Kind::Usage, what)
+    })
+}
+
+fn print_head(home: &Home, json: bool) -> Result<u8> {
+    let Some(head) = head(home)? else {
+        return Err(Error::new(Kind::Missing, "the audit log holds no record yet"));
+    };
+    let text = match json {
+        true => json!({"seq": head.seq, "hash": head.hash}).to_string(),
+        false => head.to_string(),
+    };
+    print(&format!("{text}\n"))?;
+    Ok(0)
+}
+
+fn prove(home: &Home, kept: Option<Head>, json: bool) -> Result<u8> {
+    let report = verify(home, kept)?;
     let text = if json {
         let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
         json!({
@@ -135,6 +200,7 @@ fn prove(home: &Home, json: bool) -> Result<u8> {
             "last": report.last,
             "findings": findings,
             "more": report.more,
+            "head": report.kept.map(|it| json!({"seq": it.seq, "holds": it.holds})),
         })
         .to_string()
     } else {
@@ -287,56 +353,6 @@ fn joined(args: &[String]) -> String {
     let blurred = |it: &str| it.is_empty() || it.contains(char::is_whitespace);
     let quoted = args.iter().map(|it| if blurred(it) { format!("'{it}'") } else { it.clone() });
     quoted.collect::<Vec<_>>().join(" ")
-}
-
-/// At most so many columns of it.
-fn shortened(text: &str, limit: usize) -> String {
-    if columns(text) <= limit {
-        return text.to_owned();
-    }
-    let mut used = 1; // For the ellipsis.
-    let fitting = text.chars().take_while(|it| {
-        used += column_count(*it);
-        used <= limit
-    });
-    fitting.chain(['…']).collect()
-}
-
-fn padded(text: &str, least: usize) -> String {
-    format!("{text}{}", " ".repeat(least.saturating_sub(columns(text))))
-}
-
-fn columns(text: &str) -> usize {
-    text.chars().map(column_count).sum()
-}
-
-/// Columns that a terminal gives a character; those that give it none are
-/// escaped before.
-fn column_count(it: char) -> usize {
-    match it {
-        '\u{1100}'..='\u{115f}'
-        | '\u{2e80}'..='\u{a4cf}'
-        | '\u{ac00}'..='\u{d7a3}'
-        | '\u{f900}'..='\u{faff}'
-        | '\u{fe30}'..='\u{fe6f}'
-        | '\u{ff00}'..='\u{ff60}'
-        | '\u{ffe0}'..='\u{ffe6}'
-        | '\u{1f300}'..='\u{1faff}'
-        | '\u{20000}'..='\u{3fffd}' => 2,
-        _ => 1,
-    }
-}
-
-/// The text with everything escaped that a terminal would obey or not show.
-fn inert(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for it in text.chars() {
-        match it {
-            '"' | '\'' | '\\' => shown.push(it),
-            it => shown.extend(it.escape_debug()),
-        }
-    }
-    shown
 }
 
 fn duration(millis: u64) -> String {

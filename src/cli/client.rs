@@ -44,10 +44,15 @@ pub(super) struct Reply {
 impl Api {
     /// The API of the gateway of that home, running or not.
     pub(super) fn new(home: &Home) -> Self {
+        Self::with_limit(home, SILENCE_LIMIT)
+    }
+
+    /// The same of a gateway that may be silent for so long.
+    pub(super) fn with_limit(home: &Home, silence: Duration) -> Self {
         let socket = home.api_socket();
         let config = Agent::config_builder()
             .http_status_as_error(false)
-            .timeout_per_read(Some(SILENCE_LIMIT))
+            .timeout_per_read(Some(silence))
             .proxy(None)
             .build();
         let agent = Agent::with_parts(config, ToSocket { socket: socket.clone() }, NoNames);

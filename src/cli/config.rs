@@ -4,6 +4,7 @@
 use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
+use super::table::{NOTHING, action, flag};
 use super::{Command, Invocation, present, print, tell, unknown, unknown_action};
 use crate::config::{
     self, Config, Examined, Finding, Findings, HOSTS_OWN_NETWORK, KeyPath, Network, Report,
@@ -18,26 +19,34 @@ const BAD_CONFIG: u8 = 78;
 /// `beige config`.
 pub(super) const COMMAND: Command = Command {
     name: "config",
-    summary: "Check the configuration, or show it with every default",
+    summary: "Check the configuration, show it whole, print its schema",
     help: "\
 Usage: beige config check [--strict] [--json]
        beige config show [--json]
+       beige config schema [--strict] [--json]
 
   check   prints every finding, one a line: FILE:LINE:COLUMN: key.path: text;
           once the file itself is sound, also those in the plugins and
           cassettes that it names
   show    prints the whole configuration as JSON, with its defaults and with
           paths and sizes as they count, secrets as ••••
+  schema  prints a JSON Schema (draft 07) of what a configuration may hold, for
+          editors; needs no configuration
 
 Options:
-  --strict       check: warnings count as errors
+  --strict       warnings count as errors: unknown fields in a schema
   --json         check: one JSON document {\"ok\", \"file\", \"findings\"};
-                 show: as without
+                 show, schema: as without
   --config FILE  use this configuration
 
 Exit codes: 0 sound, 2 usage, 78 bad configuration.
 ",
-    flags: &["strict", "json"],
+    takes: NOTHING,
+    actions: &[
+        action("check", &[flag(&["--strict"]), flag(&["--json"])]),
+        action("show", &[flag(&["--json"])]),
+        action("schema", &[flag(&["--strict"]), flag(&["--json"])]),
+    ],
     run,
 };
 
@@ -53,11 +62,12 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     match options.action.as_deref() {
         Some("check") => check(invocation, &options),
         Some("show") if options.strict => {
-            Err(Error::new(Kind::Usage, "--strict belongs to `beige config check`"))
+            Err(Error::new(Kind::Usage, "--strict belongs to `beige config check` and `schema`"))
         }
         Some("show") => show(invocation),
-        Some(other) => Err(unknown_action(&COMMAND, other, &["check", "show"])),
-        None => Err(Error::new(Kind::Usage, "say check or show")),
+        Some("schema") => schema(options.strict),
+        Some(other) => Err(unknown_action(&COMMAND, other)),
+        None => Err(Error::new(Kind::Usage, "say check, show or schema")),
     }
 }
 
@@ -101,6 +111,13 @@ fn show(invocation: &Invocation) -> Result<u8> {
     Ok(0)
 }
 
+fn schema(strict: bool) -> Result<u8> {
+    let text = serde_json::to_string_pretty(&config::json_schema(strict))
+        .during(Kind::Internal, "write the schema as JSON")?;
+    print(&format!("{text}\n"))?;
+    Ok(0)
+}
+
 fn examine(invocation: &Invocation) -> Result<Examined> {
     let file = invocation.config_file()?;
     Ok(config::examine(&file, &invocation.home()?, &Surroundings::of_this_process()))
@@ -108,7 +125,7 @@ fn examine(invocation: &Invocation) -> Result<Examined> {
 
 /// Everything that is wrong with the configuration that counts: with the file,
 /// and if it is sound, with what it names.
-fn examine_all(invocation: &Invocation) -> Result<Report> {
+pub(super) fn examine_all(invocation: &Invocation) -> Result<Report> {
     let mut examined = examine(invocation)?;
     if let Some((config, _)) = &examined.sound {
         let mut findings = beyond(config);
@@ -116,6 +133,11 @@ fn examine_all(invocation: &Invocation) -> Result<Report> {
         examined.add(findings);
     }
     Ok(examined.report)
+}
+
+/// The configuration that counts, if nothing is wrong with the file itself.
+pub(super) fn sound(invocation: &Invocation) -> Result<Option<Config>> {
+    Ok(examine(invocation)?.sound.map(|(config, _)| config))
 }
 
 /// An error of all that no gateway starts with: what is wrong with the file,
@@ -219,8 +241,8 @@ mod tests {
 
     #[test]
     fn a_mistyped_action_names_the_nearest() {
-        let told = |word| unknown_action(&COMMAND, word, &["check", "show"]).to_string();
+        let told = |word| unknown_action(&COMMAND, word).to_string();
         assert!(told("chekc").contains("did you mean `check`?"));
-        assert_eq!(told("x"), "`x` is none of check, show");
+        assert_eq!(told("x"), "`x` is none of check, show, schema");
     }
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tool_client::frame;
 
 use super::client::{self, Api};
+use super::table::{Takes, Word, flag, valued};
 use super::{Command, Invocation, complain, logger, present, stdin, tell, unknown, write_through};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::Gateway;
@@ -56,7 +57,16 @@ signal, it is killed with all it started.
 Exit codes: CMD's own (126 not executable, 127 not found, 128+n by signal n),
 124 the timeout expired, 125 beige failed, 2 wrong usage.
 ",
-    flags: &["timeout", "workdir", "session", "json"],
+    takes: Takes {
+        flags: &[
+            valued(&["--timeout"], Word::Any),
+            valued(&["--workdir"], Word::Any),
+            valued(&["--session"], Word::Any),
+            flag(&["--json"]),
+        ],
+        operands: &[Word::Agent, Word::Program],
+    },
+    actions: &[],
     run,
 };
 

@@ -1,11 +1,9 @@
 //! `beige gateway`: starts, stops and looks at the daemon.
 
-use std::cell::Cell;
-use std::fs::File;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Seek, SeekFrom};
-use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+mod logs;
+mod serve;
+
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,24 +14,16 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::client::{self, Api};
-use super::logger::{self, GatewayLog};
-use super::{
-    Command, Invocation, counted, present, print, process, setup, tell, tidy, unknown,
-    unknown_action,
-};
-use crate::channel::http::Http;
+use super::table::{NOTHING, Word, action, flag, valued};
+use super::{Command, Invocation, counted, print, setup, tell, tidy, unknown, unknown_action};
 use crate::config::Home;
-use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
+use crate::gateway::ConfigInUse;
 use crate::gateway::daemon::{Holder, HomeLock, Role};
-use crate::gateway::{self, ConfigInUse, End, Fresh, FrontEnds};
-use crate::worker::{Cancel, Worker};
+use crate::worker::Worker;
 
 /// What the daemon writes once it answers, before its address.
 const READY: &str = "ready ";
-
-/// What there is to say of a log that is not there.
-const NO_LOG: &str = "there is no log yet; the gateway writes it once it has run in the background";
 
 /// How long a start may take: a prompt that holds the home is waited for.
 const START_LIMIT: Duration = Duration::from_secs(60);
@@ -79,12 +69,16 @@ logs      the newest lines of the gateway's log
 Exit code 78: a restart cannot cure it (bad configuration, port taken, another
 gateway on this home).
 ",
-    flags: &["foreground", "json"],
+    takes: NOTHING,
+    actions: &[
+        action("start", &[flag(&["--foreground"])]),
+        action("stop", &[]),
+        action("restart", &[]),
+        action("status", &[flag(&["--json"])]),
+        action("logs", &[valued(&["-n"], Word::Any), flag(&["-f"])]),
+    ],
     run,
 };
-
-/// What can be done with it.
-const ACTIONS: &[&str] = &["start", "stop", "restart", "status", "logs"];
 
 #[derive(Default)]
 struct Options {
@@ -100,13 +94,13 @@ struct Options {
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let options = parse(invocation)?;
     match options.action.as_deref() {
-        Some("start") if options.foreground => serve(invocation, options.daemon),
+        Some("start") if options.foreground => serve::serve(invocation, options.daemon),
         Some("start") => start(invocation),
         Some("stop") => stop(&invocation.home()?),
         Some("restart") => restart(invocation),
         Some("status") => status(invocation, options.json),
-        Some("logs") => logs(invocation, &options),
-        Some(other) => Err(unknown_action(&COMMAND, other, ACTIONS)),
+        Some("logs") => logs::logs(invocation, options.lines.unwrap_or(50), options.follow),
+        Some(other) => Err(unknown_action(&COMMAND, other)),
         None => Err(Error::new(Kind::Usage, "say start, stop, restart, status or logs")),
     }
 }
@@ -152,87 +146,6 @@ impl Options {
 
 fn number(text: &str) -> Result<usize> {
     text.parse().map_err(|_| Error::new(Kind::Usage, format!("-n takes a number, not `{text}`")))
-}
-
-/// The gateway itself, in this process.
-fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
-    process::restart_frugally();
-    process::raise_descriptor_limit();
-    let home = invocation.home()?;
-    if daemon {
-        // Fails only for a process group leader, which a child never is.
-        let _ = rustix::process::setsid();
-    } else {
-        first_start(invocation, &home)?;
-    }
-    let read = || fresh(invocation, daemon);
-    let fresh = read()?;
-    let place = if daemon { logger::Place::File } else { logger::Place::Stderr };
-    let log = GatewayLog::start(place, &fresh.config.gateway, fresh.redactor.clone())?;
-    let log_file = fresh.config.gateway.log_file.clone();
-    let known = fresh.redactor.clone();
-    let (address, detached) = (Cell::new(None), Cell::new(false));
-    let front = FrontEnds {
-        start: &|handle, doors, config| {
-            address.set(doors.tcp.local_addr().ok());
-            log.follow(&config.gateway);
-            if detached.get()
-                && let Err(error) = panics_to(&config.gateway.log_file)
-            {
-                log::warn!("{error}");
-            }
-            Http::start(handle, doors.tcp, doors.unix, config)
-                .map(|it| Box::new(it) as Box<dyn Send>)
-        },
-        ready: &|| {
-            detached.set(daemon);
-            if daemon { detach(&log_file, address.get()) } else { Ok(()) }
-        },
-        reload: &|| {
-            let fresh = read()?;
-            // The log goes on, so it must know the new secrets; it forgets
-            // none of the old.
-            fresh.config.secrets.iter().for_each(|it| known.learn(it.expose()));
-            Ok(Fresh { redactor: known.clone(), ..fresh })
-        },
-    };
-    let end = gateway::serve(fresh, &front)
-        .map_err(|it| if is_for_good(&it) { it.of_kind(Kind::Config) } else { it })?;
-    Ok(match end {
-        End::Stopped => 0,
-        End::Signal(number) => u8::try_from(128 + number).unwrap_or(1),
-    })
-}
-
-/// The configuration as it is now.
-fn fresh(invocation: &Invocation, daemon: bool) -> Result<Fresh> {
-    let in_use = ConfigInUse::look(&invocation.config_file()?);
-    let in_use = if daemon { in_use } else { in_use.in_foreground() };
-    let (config, redactor) = invocation.load_config()?;
-    Ok(Fresh { config, redactor, in_use })
-}
-
-/// Whether starting again would end the same way.
-fn is_for_good(error: &Error) -> bool {
-    matches!(error.kind(), Kind::Config | Kind::Conflict)
-}
-
-/// Says that the gateway answers and lets go of the terminal it came from.
-fn detach(log_file: &Path, address: Option<SocketAddr>) -> Result<()> {
-    let what = "leave the terminal";
-    let address = address.map_or_else(String::new, |it| it.to_string());
-    print(&format!("{READY}{address}\n"))?;
-    let null = File::options().write(true).open("/dev/null").during(Kind::Internal, what)?;
-    rustix::stdio::dup2_stdout(&null).during(Kind::Internal, what)?;
-    panics_to(log_file)
-}
-
-/// A panic's words belong into the log.
-fn panics_to(log_file: &Path) -> Result<()> {
-    let log = File::options().append(true).open(log_file);
-    let log = log.or_else(|_| File::options().write(true).open("/dev/null"));
-    let what = "lead standard error into the log";
-    rustix::stdio::dup2_stderr(log.during(Kind::Internal, what)?).during(Kind::Internal, what)
 }
 
 /// The first start makes the home.
@@ -455,6 +368,7 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
                 sandboxes(number("sandboxes")),
                 waiting(number("waiting")),
             );
+            queues(health).for_each(|it| text.push_str(&it));
             let degraded = health.get("degraded").and_then(Value::as_array);
             for it in degraded.into_iter().flatten().filter_map(Value::as_str) {
                 text.push_str(&format!("degraded: {it}\n"));
@@ -466,96 +380,25 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
     }
 }
 
+/// A line for each provider at which calls wait.
+fn queues(health: &Value) -> impl Iterator<Item = String> {
+    let providers = health.get("providers").and_then(Value::as_array).into_iter().flatten();
+    providers.filter(|it| it["queued"].as_u64().is_some_and(|it| it > 0)).map(|it| {
+        let number = |name: &str| it[name].as_u64().unwrap_or(0);
+        format!(
+            "provider {}: {} running, {} waiting; the longest wait was {:.1} s\n",
+            it["provider"].as_str().unwrap_or_default(),
+            counted(number("running"), "call"),
+            number("queued"),
+            it["longestWaitSeconds"].as_f64().unwrap_or(0.0),
+        )
+    })
+}
+
 fn waiting(number: u64) -> String {
     if number == 0 { String::new() } else { format!(", {} in line", counted(number, "prompt")) }
 }
 
 fn sandboxes(number: u64) -> String {
     format!("{number} sandbox{}", if number == 1 { "" } else { "es" })
-}
-
-fn logs(invocation: &Invocation, options: &Options) -> Result<u8> {
-    let path = invocation.load_config()?.0.gateway.log_file;
-    let what = format!("read {}", path.display());
-    let mut file =
-        open_own(&path, File::options().read(true)).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => Error::new(Kind::Missing, NO_LOG),
-            _ => Error::new(Kind::Internal, format!("{what}: {error}")),
-        })?;
-    let start =
-        tail_start(&mut file, options.lines.unwrap_or(50)).during(Kind::Internal, what.clone())?;
-    file.seek(SeekFrom::Start(start)).during(Kind::Internal, what)?;
-    copy(&mut file)?;
-    if options.follow {
-        follow(&path, file)?;
-    }
-    Ok(0)
-}
-
-/// Where the newest `lines` lines begin, looking at no more than the last
-/// mebibyte.
-fn tail_start(file: &mut File, lines: usize) -> std::io::Result<u64> {
-    const WINDOW: u64 = 1024 * 1024;
-    let length = file.metadata()?.len();
-    let from = length.saturating_sub(WINDOW);
-    file.seek(SeekFrom::Start(from))?;
-    let mut bytes = Vec::new();
-    file.take(WINDOW).read_to_end(&mut bytes)?;
-    let newlines = bytes.iter().enumerate().rev().filter(|it| *it.1 == b'\n').map(|it| it.0);
-    // The last newline ends the last line; the one before `lines` of them ends
-    // the line before the first that is shown.
-    let start = newlines.skip(lines).map(|it| it as u64 + 1).next().unwrap_or(0);
-    Ok(from + start)
-}
-
-fn copy(file: &mut File) -> Result<()> {
-    let mut buffer = [0; 16 * 1024];
-    loop {
-        match file.read(&mut buffer).during(Kind::Internal, "read the log")? {
-            0 => return Ok(()),
-            count => present(&String::from_utf8_lossy(&buffer[..count]))?,
-        }
-    }
-}
-
-/// Goes on as lines come, over rotation, until the reader goes away.
-fn follow(path: &Path, mut file: File) -> Result<()> {
-    let never = Cancel::never();
-    loop {
-        copy(&mut file)?;
-        select! {
-            recv(never.gone()) -> _ => return Ok(()),
-            recv(after(Duration::from_millis(200))) -> _ => {}
-        }
-        let same = match (file.metadata(), path.metadata()) {
-            (Ok(open), Ok(named)) => open.ino() == named.ino() && open.dev() == named.dev(),
-            _ => true,
-        };
-        if !same {
-            copy(&mut file)?;
-            file = open_own(path, File::options().read(true))
-                .during(Kind::Internal, format!("read {}", path.display()))?;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_newest_lines_are_found() {
-        let path = std::env::temp_dir().join(format!("beige-tail-{}", std::process::id()));
-        std::fs::write(&path, "one\ntwo\nthree\n").expect("written");
-        #[track_caller]
-        fn check(path: &Path, lines: usize, want: u64) {
-            let mut file = File::open(path).expect("open");
-            assert_eq!(tail_start(&mut file, lines).expect("read"), want);
-        }
-        check(&path, 1, 8);
-        check(&path, 2, 4);
-        check(&path, 9, 0);
-        check(&path, 0, 14);
-        std::fs::remove_file(&path).expect("removed");
-    }
 }

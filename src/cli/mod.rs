@@ -4,15 +4,21 @@
 
 mod audit;
 mod client;
+mod columns;
+mod completions;
 mod config;
+mod doctor;
 mod exec;
 mod gateway;
 mod logger;
+mod man;
 mod process;
 mod prompt;
 mod sandbox;
+mod sessions;
 mod setup;
 mod stdin;
+mod table;
 
 use std::ffi::OsString;
 
@@ -31,6 +37,8 @@ use crate::error::{Error, Kind, Result};
 use crate::gateway::ConfigInUse;
 use crate::secret::Redactor;
 
+pub use table::Command;
+
 /// All commands, in the order of the overview.
 const COMMANDS: &[&Command] = &[
     &setup::COMMAND,
@@ -38,23 +46,13 @@ const COMMANDS: &[&Command] = &[
     &exec::COMMAND,
     &prompt::COMMAND,
     &sandbox::COMMAND,
+    &sessions::COMMAND,
     &audit::COMMAND,
     &config::COMMAND,
+    &doctor::COMMAND,
+    &completions::COMMAND,
+    &man::COMMAND,
 ];
-
-/// One command.
-pub struct Command {
-    /// Its name, as typed.
-    pub name: &'static str,
-    /// One line for the overview.
-    pub summary: &'static str,
-    /// The whole help: usage, then every flag.
-    pub help: &'static str,
-    /// Every long flag it takes, without dashes, for did-you-mean.
-    pub flags: &'static [&'static str],
-    /// Reads the arguments that follow the name and does the work.
-    pub run: fn(&mut Invocation) -> Result<u8>,
-}
 
 /// What a command is called with.
 pub struct Invocation {
@@ -138,7 +136,7 @@ fn overview() -> String {
          Usage: beige [--config FILE] COMMAND [ARGUMENTS]\n\nCommands:\n",
     );
     for command in COMMANDS {
-        text.push_str(&format!("  {:9} {}\n", command.name, command.summary));
+        text.push_str(&format!("  {:11} {}\n", command.name, command.summary));
     }
     text.push_str(
         "\n`beige COMMAND --help` describes every flag.\n\
@@ -284,16 +282,15 @@ fn unknown(command: &Command, argument: &Arg<'_>) -> Error {
             format!("`{}` is one argument too many for `beige {}`", text.display(), command.name),
         ),
         other => {
-            let flags: Vec<String> = command.flags.iter().map(|it| format!("--{it}")).collect();
-            let mut known: Vec<&str> = flags.iter().map(String::as_str).collect();
-            known.extend(["--config", "--help"]);
+            let known: Vec<&str> = command.long_flags().collect();
             unknown_flag(&shown(other), &known)
         }
     }
 }
 
-/// A usage error for a word after a command that takes one of these.
-fn unknown_action(command: &Command, word: &str, known: &[&str]) -> Error {
+/// A usage error for a word after a command that is none of its actions.
+fn unknown_action(command: &Command, word: &str) -> Error {
+    let known: Vec<&str> = command.action_names().collect();
     let text = match nearest(word, known.iter().copied()) {
         Some(it) => format!("there is no `beige {} {word}`; did you mean `{it}`?", command.name),
         None => format!("`{word}` is none of {}", known.join(", ")),

@@ -9,6 +9,7 @@ use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
 use super::client::{self, Api};
+use super::table::{Takes, Word, flag, valued};
 use super::{Command, Invocation, logger, present, tell, unknown};
 use crate::config::{Config, Home, ModelRef};
 use crate::error::{During, Error, Kind, Result};
@@ -50,14 +51,23 @@ Options:
   --model P/M     a model of the agent's list, as provider/model
   --json          one JSON document: {\"response\", \"session\"}, or of a turn
                   that failed {\"error\", \"category\", \"partial\", \"session\"}, or
-                  {\"error\"} if none was begun
+                  {\"error\", \"category\"} if none was begun
   --stream-json   one JSON object a line for each event of the turn
   --config FILE   use this configuration
 
 Exit codes: 0 answered, 1 failed, 2 usage, 78 bad configuration, 130 and 143
 by a signal.
 ",
-    flags: &["session", "model", "json", "stream-json"],
+    takes: Takes {
+        flags: &[
+            valued(&["--session"], Word::Any),
+            valued(&["--model"], Word::Any),
+            flag(&["--json"]),
+            flag(&["--stream-json"]),
+        ],
+        operands: &[Word::Agent, Word::Any],
+    },
+    actions: &[],
     run,
 };
 

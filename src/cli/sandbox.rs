@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use lexopt::Arg;
 use serde_json::json;
 
+use super::table::{Action, NOTHING, Takes, Word, action, flag, valued};
 use super::{Command, Invocation, print, tell, unknown, unknown_action};
 use crate::config::Home;
 use crate::config::home::create_private;
@@ -24,7 +25,19 @@ pub(super) const COMMAND: Command = Command {
     name: "sandbox",
     summary: "Build the image; list and remove sandboxes",
     help: HELP,
-    flags: &["offline", "root-tar", "image", "json"],
+    takes: NOTHING,
+    actions: &[
+        action(
+            "build",
+            &[
+                flag(&["--offline"]),
+                valued(&["--root-tar"], Word::File),
+                valued(&["--image"], Word::Any),
+            ],
+        ),
+        action("list", &[flag(&["--json"])]),
+        Action { name: "rm", takes: Takes { flags: &[], operands: &[Word::Agent] } },
+    ],
     run,
 };
 
@@ -83,7 +96,7 @@ fn parse(invocation: &mut Invocation) -> Result<Request> {
         Some("build") => parse_build(invocation),
         Some("list") => parse_list(invocation),
         Some("rm") => parse_remove(invocation),
-        _ => Err(unknown_action(&COMMAND, &action.to_string_lossy(), &["build", "list", "rm"])),
+        _ => Err(unknown_action(&COMMAND, &action.to_string_lossy())),
     }
 }
 

@@ -5,6 +5,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
+use super::table::NOTHING;
 use super::{Command, Invocation, print, tidy, unknown};
 use crate::config::Home;
 use crate::error::{During, Kind, Result};
@@ -25,7 +26,8 @@ Usage: beige setup
 Makes ~/.beige (or $BEIGE_HOME), readable by you alone, with a commented
 config.json5. Never overwrites a file. Prints what to do next.
 ",
-    flags: &[],
+    takes: NOTHING,
+    actions: &[],
     run,
 };
 
@@ -40,6 +42,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     print(&format!(
         "{file} {first}.\n\nNext:\n  \
          beige config check                     says whether it is sound\n  \
+         beige doctor                           says whether all is in place\n  \
          beige exec assistant -- echo hello     runs a command in the agent's sandbox\n  \
          beige prompt assistant \"Who are you?\"  asks the agent; a recording answers\n  \
          beige gateway start                    starts the daemon\n\n\

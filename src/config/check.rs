@@ -14,7 +14,7 @@ use crate::config::substitute::is_variable_name;
 pub(crate) const NOT_SUPPORTED: &str = "not supported by this version";
 
 /// Names that a plugin, tool or skill may not have.
-const RESERVED: [&str; 6] = ["read", "write", "patch", "exec", "tool-client", "sh"];
+pub(crate) const RESERVED: [&str; 6] = ["read", "write", "patch", "exec", "tool-client", "sh"];
 
 /// Reports what does not fit the table; nothing below a path in `skip`.
 pub(crate) fn check(

@@ -16,6 +16,7 @@ mod report;
 mod assemble;
 mod check;
 mod effective;
+mod json_schema;
 mod key_path;
 mod nearest;
 mod node;
@@ -30,6 +31,7 @@ mod substitute;
 mod sample;
 
 pub use home::Home;
+pub use json_schema::json_schema;
 pub use key_path::{KeyPath, Position, Step};
 pub use load::{Examined, Loaded, Surroundings, examine, load, load_in, locate};
 pub use nearest::nearest;

@@ -10,7 +10,7 @@ use super::hub::{self, Event};
 use super::running::Entered;
 use super::subscription::{Detail, Subscription};
 use super::turns::{PromptRequest, run_turn};
-use super::view::{AgentView, ConfigView, Health, models_of};
+use super::view::{AgentView, ConfigView, Health, ProviderLoad, models_of};
 use super::{Engine, require, session_ref};
 use crate::audit;
 use crate::error::{During, Error, Kind, Result};
@@ -56,6 +56,7 @@ impl Handle {
             sessions: *sessions.as_ref().unwrap_or(&0),
             running: engine.running.count(),
             waiting: engine.busy.lines().waiting,
+            providers: engine.providers.load().into_iter().map(ProviderLoad::from).collect(),
             reload_error,
             degraded: troubles.chain(engine.troubles.told(equipment)).collect(),
         }

@@ -36,29 +36,29 @@ pub(super) fn warn_of_network(agent: &Agent, sandbox: &AgentSandbox) {
     }
 }
 
-/// Docker, else bubblewrap, else an error that says what each lacks.
-fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
-    let docker = docker(home, spec.clone());
-    // A container of this very spec was made before: nothing to ask.
-    if docker.seems_up() {
-        return Ok(Box::new(docker));
-    }
-    let without_docker = match docker_serves(&agent.sandbox.image) {
-        Ok(()) => {
-            log::info!("the sandbox of `{}` is Docker's: its daemon answers", agent.name);
-            return Ok(Box::new(docker));
-        }
-        Err(error) => error,
-    };
+/// What `auto` comes to.
+#[derive(Debug)]
+pub enum Auto {
+    /// A container.
+    Docker,
+    /// bubblewrap, and why not Docker.
+    Bubblewrap(Error),
+}
+
+/// Docker if it serves, else bubblewrap if it can be, else an error that says
+/// what each lacks.
+pub fn decide(
+    agent: &Agent,
+    docker: Result<()>,
+    bubblewrap: impl FnOnce() -> Result<()>,
+) -> Result<Auto> {
+    let Err(without_docker) = docker else { return Ok(Auto::Docker) };
     if agent.sandbox.user == UserChoice::Root {
         let what = "`user: \"root\"` needs Docker, since bubblewrap never runs as root";
         return Err(without_docker.within(what));
     }
-    match bubblewrap::available() {
-        Ok(()) => {
-            tell_of_bubblewrap(agent, &without_docker);
-            Ok(Box::new(bubblewrap(spec)?))
-        }
+    match bubblewrap() {
+        Ok(()) => Ok(Auto::Bubblewrap(without_docker)),
         Err(error) => Err(Error::new(
             Kind::Sandbox,
             format!(
@@ -66,6 +66,25 @@ fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
                  bubblewrap: {error}"
             ),
         )),
+    }
+}
+
+/// The sandbox by what `auto` comes to on this host.
+fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
+    let docker = docker(home, spec.clone());
+    // A container of this very spec was made before: nothing to ask.
+    if docker.seems_up() {
+        return Ok(Box::new(docker));
+    }
+    match decide(agent, docker_serves(&agent.sandbox.image), bubblewrap::available)? {
+        Auto::Docker => {
+            log::info!("the sandbox of `{}` is Docker's: its daemon answers", agent.name);
+            Ok(Box::new(docker))
+        }
+        Auto::Bubblewrap(without_docker) => {
+            tell_of_bubblewrap(agent, &without_docker);
+            Ok(Box::new(bubblewrap(spec)?))
+        }
     }
 }
 
@@ -87,11 +106,16 @@ fn tell_of_bubblewrap(agent: &Agent, without_docker: &Error) {
 /// Whether Docker answers and has the image, or can make it.
 fn docker_serves(image: &str) -> Result<()> {
     docker::available()?;
-    if image == image::DEFAULT || docker::image_present(image)? {
-        return Ok(());
+    match image == image::DEFAULT || docker::image_present(image)? {
+        true => Ok(()),
+        false => Err(no_image(image)),
     }
+}
+
+/// An image that is not here is never fetched.
+pub fn no_image(image: &str) -> Error {
     let what = format!("the image {image} is not here, and beige fetches none");
-    Err(Error::new(Kind::Sandbox, what))
+    Error::new(Kind::Sandbox, what)
 }
 
 /// Removes what is left of this home's agents that are gone; answers which

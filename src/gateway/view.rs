@@ -2,15 +2,17 @@
 //! its names, and nothing that is secret.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 
 use serde::Serialize;
 
 use crate::config::{Agent, Config, Provider, Reach};
 use crate::plugin::Registry;
+use crate::provider::Load;
 use crate::provider::facts::{ModelCard, card};
 
 /// How the gateway is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Health {
     /// `ok`, or `draining`.
@@ -33,11 +35,50 @@ pub struct Health {
     pub running: usize,
     /// Number of prompts among them that wait for their session.
     pub waiting: usize,
+    /// How much each provider has to do.
+    pub providers: Vec<ProviderLoad>,
     /// Why the configuration that was to be taken over last was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload_error: Option<String>,
     /// What does not work as it should, in sentences.
     pub degraded: Vec<String>,
+}
+
+/// How much a provider has to do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ProviderLoad {
+    /// Its name.
+    pub provider: String,
+    /// Calls at a time; `None` is no limit.
+    pub concurrency: Option<usize>,
+    /// Calls that run.
+    pub running: usize,
+    /// Calls that wait for one of them to end.
+    pub queued: usize,
+    /// Threads.
+    pub workers: usize,
+    /// Calls that were begun since the start.
+    pub calls: u64,
+    /// How long they waited, all together, in seconds.
+    pub wait_seconds: f64,
+    /// How long one of them waited at most, in seconds.
+    pub longest_wait_seconds: f64,
+}
+
+impl From<Load> for ProviderLoad {
+    fn from(load: Load) -> Self {
+        Self {
+            provider: load.provider,
+            concurrency: load.limit.map(NonZeroUsize::get),
+            running: load.running,
+            queued: load.queued,
+            workers: load.workers,
+            calls: load.calls,
+            wait_seconds: load.waited.as_secs_f64(),
+            longest_wait_seconds: load.longest_wait.as_secs_f64(),
+        }
+    }
 }
 
 /// An agent as clients see it.

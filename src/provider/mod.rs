@@ -11,6 +11,7 @@ mod glob;
 mod http;
 mod openai_chat;
 mod pool;
+pub mod probe;
 mod replay;
 mod sse;
 mod tape;
@@ -372,24 +373,4 @@ fn ends(name: &str, provider: &config::Provider) -> (Box<dyn Provider>, MakeCarr
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_provider_that_is_not_there_is_our_fault() {
-        let registry = Registry::new(&BTreeMap::new());
-        let model = ModelRef { provider: "gone".into(), model: "m".into() };
-        let facts = ModelFacts::default();
-        let request = Request {
-            model: &model,
-            facts: &facts,
-            system: "",
-            messages: &[],
-            tools: &[],
-            marks: &[],
-        };
-        let got = registry.call(&request, Duration::from_secs(1), &Cancel::never(), &mut |_| ());
-        let want = Fault::Ours("there is no provider `gone`".into());
-        assert_eq!(got.map_err(|it| it.fault), Err(want));
-    }
-}
+mod tests;

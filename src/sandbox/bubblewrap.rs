@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use host::HostLayout;
 
-use super::limits::{self, Bounds, Cgroup};
+use super::limits::{self, Bounds, Cgroup, Foreseen};
 use super::{InnerLimits, Role, Runtime, Sandbox, Spec};
 use crate::config::MountConfig;
 use crate::error::{Error, Kind, Result};
@@ -36,6 +36,11 @@ pub struct Bubblewrap {
 /// Whether this host can make bubblewrap sandboxes at all; an error says what
 /// to install or to allow. Starts two short programs.
 pub fn available() -> Result<()> {
+    try_out().map(drop)
+}
+
+/// The same; answers with the version of bubblewrap.
+pub fn try_out() -> Result<String> {
     trial::check(&HostLayout::look()?)
 }
 
@@ -70,6 +75,11 @@ impl Bubblewrap {
     /// Which limits are in force and by what, for a person.
     pub fn describe_limits(&self) -> String {
         self.cgroup.describe()
+    }
+
+    /// Which limits will be in force; makes nothing for it.
+    pub fn foresee_limits(&self) -> Foreseen {
+        self.cgroup.foresee()
     }
 }
 

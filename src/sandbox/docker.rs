@@ -295,6 +295,36 @@ pub fn available() -> Result<()> {
     }
 }
 
+/// What a daemon says of itself.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub struct Daemon {
+    /// Its version.
+    pub version: String,
+    /// Whether the kernel lets it bound memory.
+    pub memory: bool,
+    /// Whether swap counts as memory.
+    pub swap: bool,
+    /// Whether it can bound processes.
+    pub pids: bool,
+    /// Whether it can bound processor time.
+    pub cpus: bool,
+}
+
+/// How it is asked; the answer is a [`Daemon`].
+const DAEMON_FORMAT: &str = concat!(
+    r#"{"version":{{json .ServerVersion}},"memory":{{json .MemoryLimit}},"#,
+    r#""swap":{{json .SwapLimit}},"pids":{{json .PidsLimit}},"cpus":{{json .CPUCfsQuota}}}"#,
+);
+
+/// Asks the daemon what it is and what it can bound, within 10 s each.
+pub fn daemon() -> Result<Daemon> {
+    available()?;
+    let doing = "ask the Docker daemon what it can do";
+    let finished = oneshot::run(docker(&["info", "--format", DAEMON_FORMAT]), ANSWERS_WITHIN)
+        .map_err(|it| it.within(doing))?;
+    serde_json::from_str(&finished.stdout).during(Kind::Sandbox, doing)
+}
+
 /// Whether an image of that name is here.
 pub fn image_present(name: &str) -> Result<bool> {
     Ok(image_id(name)?.is_some())

@@ -39,6 +39,15 @@ pub struct Bounds {
     pub cpus: Option<f64>,
 }
 
+/// Bounds as they will be in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Foreseen {
+    /// Which by what, for a person.
+    pub text: String,
+    /// Whether a cgroup holds all of them that are wanted.
+    pub are_held: bool,
+}
+
 /// The cgroup of one agent, in as many hierarchies as it takes.
 #[derive(Debug)]
 pub struct Cgroup {
@@ -106,8 +115,23 @@ impl Cgroup {
 
     /// Which bounds are in force and by what, for a person.
     pub fn describe(&self) -> String {
+        self.describe_as(self.settled())
+    }
+
+    /// What [`Cgroup::describe`] will say, as far as it can be seen without
+    /// making anything.
+    pub fn foresee(&self) -> Foreseen {
+        let settled: Vec<Settled> = self.places.iter().filter_map(foresee_at).collect();
+        let given = |controller| settled.iter().any(|it| it.controllers.contains(&controller));
+        let are_held = given(Controller::Memory)
+            && given(Controller::Pids)
+            && (given(Controller::Cpu) || self.bounds.cpus.is_none());
+        Foreseen { text: self.describe_as(&settled), are_held }
+    }
+
+    fn describe_as(&self, settled: &[Settled]) -> String {
         let words = Controller::ALL.map(|controller| {
-            let settled = self.settled().iter().find(|it| it.controllers.contains(&controller));
+            let settled = settled.iter().find(|it| it.controllers.contains(&controller));
             let name = controller.name();
             match (settled, controller) {
                 (Some(it), _) => format!("{name}: cgroup {}", it.base.join(&self.name).display()),
@@ -228,6 +252,21 @@ impl Cgroup {
             }
         }
     }
+}
+
+/// Where our folder could be made, by what the files of the place say.
+fn foresee_at(place: &Place) -> Option<Settled> {
+    place.bases.iter().find_map(|base| {
+        let writable = access(base, Access::WRITE_OK | Access::EXEC_OK).is_ok();
+        let movable = place.version == Version::V1 || may_move_from(base);
+        let listed = fs::read_to_string(base.join("cgroup.controllers")).unwrap_or_default();
+        let gives = |it: &Controller| {
+            place.version == Version::V1 || listed.split_whitespace().any(|on| on == it.name())
+        };
+        let controllers: Vec<_> = place.controllers.iter().copied().filter(gives).collect();
+        let serves = writable && movable && !controllers.is_empty();
+        serves.then(|| Settled { version: place.version, base: base.clone(), controllers })
+    })
 }
 
 /// Memory may never exceed memory and swap together, so the order depends on

@@ -27,7 +27,7 @@ use crossbeam_channel::{Receiver, bounded};
 
 pub use agent::{AgentSandbox, FileAnswer, SAVED_OUTPUT_CAP};
 pub use client::TOOL_CLIENT;
-pub use prepare::{instance, prepare};
+pub use prepare::{foresee, instance, prepare};
 
 use crate::config::{MountConfig, Network};
 use crate::error::Result;

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ring::digest::{SHA256, digest};
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
-use rustix::process::geteuid;
+use rustix::process::{getegid, geteuid};
 
 use super::Spec;
 use super::workspace::{self, Owner};
@@ -69,15 +69,45 @@ pub fn prepare(
     folders(home, agent, tool_client).map_err(|it| it.within(what()))?;
     account_files(&home.accounts(&agent.name), owner).map_err(|it| it.within(what()))?;
     first_start(home, agent, owner);
+    Ok(spec(home, agent, packages.clone(), owner, instance(home)?))
+}
+
+/// What [`prepare`] will say of an agent, as far as it can be seen without
+/// making anything; packages are left out.
+pub fn foresee(home: &Home, agent: &Agent) -> Result<Spec> {
+    let owner = match fs::metadata(&agent.workspace) {
+        Ok(found) => judge_owner(agent, Owner { uid: found.uid(), gid: found.gid() })?,
+        Err(_) => owner_of_new(agent.sandbox.user).unwrap_or_else(own_ids),
+    };
+    let owner = match agent.sandbox.user {
+        UserChoice::Host => owner,
+        _ => judge_owner(agent, owner)?,
+    };
+    // A home that is not there yet will be made under that very name.
+    let instance = instance(home).unwrap_or_else(|_| instance_at(home.root()));
+    Ok(spec(home, agent, BTreeMap::new(), owner, instance))
+}
+
+fn own_ids() -> Owner {
+    Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() }
+}
+
+fn spec(
+    home: &Home,
+    agent: &Agent,
+    packages: BTreeMap<String, PathBuf>,
+    owner: Owner,
+    instance: String,
+) -> Spec {
     let sandbox = &agent.sandbox;
-    Ok(Spec {
-        instance: instance(home)?,
+    Spec {
+        instance,
         agent: agent.name.clone(),
         home: home.root().to_owned(),
         workspace: agent.workspace.clone(),
         launchers: home.launchers(&agent.name),
         sockets: home.agent_sockets(&agent.name),
-        packages: packages.clone(),
+        packages,
         image: sandbox.image.clone(),
         memory_bytes: sandbox.memory_bytes,
         cpus: sandbox.cpus,
@@ -88,7 +118,7 @@ pub fn prepare(
         read_only_root: sandbox.read_only_root,
         mounts: sandbox.mounts.clone(),
         env: sandbox.env.clone(),
-    })
+    }
 }
 
 /// What keeps the sandboxes of two homes on one host apart: 12 hex digits of
@@ -97,8 +127,12 @@ pub fn instance(home: &Home) -> Result<String> {
     let root = home.root();
     let real = fs::canonicalize(root)
         .during(Kind::Internal, format!("resolve the home {}", root.display()))?;
+    Ok(instance_at(&real))
+}
+
+fn instance_at(real: &Path) -> String {
     let hash = digest(&SHA256, real.as_os_str().as_bytes());
-    Ok(hash.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect())
+    hash.as_ref().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Makes the workspace if it is missing; answers who the agent is.

@@ -3,34 +3,26 @@
 //! and a result without its call for ever after, so neither leaves here,
 //! whatever the file holds.
 
-use super::entry::{Body, Entry};
+use std::borrow::Cow;
+
+use super::entry::Body;
 use crate::clock::Time;
 use crate::message::{BashExecution, Block, Content, Message, ToolCall, ToolResult, User};
 
-/// The conversation along a path.
-pub(super) fn of_path(path: &[Entry]) -> Vec<Message> {
-    let newest = path.iter().rposition(|it| matches!(it.body, Body::Compaction { .. }));
-    let Some(compaction) = newest else {
-        return paired(path.iter().filter_map(to_neutral).collect());
-    };
-    let kept = first_kept(path, compaction).unwrap_or(compaction);
-    let before = path[kept..compaction].iter();
-    let visible = std::iter::once(&path[compaction]).chain(before).chain(&path[compaction + 1..]);
-    paired(visible.filter_map(to_neutral).collect())
+/// The conversation as a provider takes it; as a rule it is that already, and
+/// nothing is copied.
+pub(super) fn of(messages: &[Message]) -> Cow<'_, [Message]> {
+    match is_paired(messages) {
+        true => Cow::Borrowed(messages),
+        false => Cow::Owned(paired(messages.to_vec())),
+    }
 }
 
 /// The calls of the last answer that have no result after it.
-pub(super) fn open_calls(path: &[Entry]) -> Vec<ToolCall> {
-    let messages: Vec<&Message> = path
-        .iter()
-        .filter_map(|it| match &it.body {
-            Body::Message { message, .. } => Some(message),
-            _ => None,
-        })
-        .collect();
+pub(super) fn open_calls(messages: &[Message]) -> Vec<ToolCall> {
     let answered = messages.iter().rposition(|it| matches!(it, Message::Assistant(_)));
     let Some(answered) = answered else { return Vec::new() };
-    let Message::Assistant(answer) = messages[answered] else { return Vec::new() };
+    let Message::Assistant(answer) = &messages[answered] else { return Vec::new() };
     let results: Vec<&str> = messages[answered + 1..]
         .iter()
         .filter_map(|it| match it {
@@ -41,32 +33,25 @@ pub(super) fn open_calls(path: &[Entry]) -> Vec<ToolCall> {
     answer.tool_calls().filter(|it| !results.contains(&it.id.as_str())).cloned().collect()
 }
 
-/// Where the entries begin that a compaction left as they are.
-pub(super) fn first_kept(path: &[Entry], compaction: usize) -> Option<usize> {
-    let Body::Compaction { first_kept_entry_id: Some(id), .. } = &path[compaction].body else {
-        return None;
-    };
-    path[..compaction].iter().position(|it| it.id == *id)
-}
-
-/// An entry as a message that every provider knows: user, answer or result.
-fn to_neutral(entry: &Entry) -> Option<Message> {
-    match &entry.body {
-        Body::Message { message, .. } => neutral(message),
-        Body::Compaction { summary, .. } => Some(compaction_note(summary)),
-        Body::BranchSummary { summary, .. } => Some(branch_note(summary)),
-        Body::CustomMessage { content, .. } => Some(said(content.clone(), 0)),
+/// An entry as a message that every provider knows (user, answer or result),
+/// if a model is to see it.
+pub(super) fn neutral(body: Body) -> Option<Message> {
+    match body {
+        Body::Message { message, .. } => neutral_message(message),
+        Body::Compaction { summary, .. } => Some(compaction_note(&summary)),
+        Body::BranchSummary { summary, .. } => Some(branch_note(&summary)),
+        Body::CustomMessage { content, .. } => Some(said(content, 0)),
         Body::ModelChange { .. } | Body::Other(_) => None,
     }
 }
 
-fn neutral(message: &Message) -> Option<Message> {
+fn neutral_message(message: Message) -> Option<Message> {
     match message {
         Message::Assistant(answer) if answer.is_empty() => None,
-        Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) => Some(message.clone()),
+        Message::User(_) | Message::Assistant(_) | Message::ToolResult(_) => Some(message),
         Message::BashExecution(run) if run.exclude_from_context == Some(true) => None,
-        Message::BashExecution(run) => Some(said(Content::Text(told(run)), run.timestamp)),
-        Message::Custom(it) => Some(said(it.content.clone(), it.timestamp)),
+        Message::BashExecution(run) => Some(said(Content::Text(told(&run)), run.timestamp)),
+        Message::Custom(it) => Some(said(it.content, it.timestamp)),
         Message::BranchSummary(it) => Some(branch_note(&it.summary)),
         Message::CompactionSummary(it) => Some(compaction_note(&it.summary)),
         Message::Unknown(_) => None,
@@ -77,7 +62,8 @@ fn said(content: Content, timestamp: i64) -> Message {
     Message::User(User { content, timestamp, ..User::default() })
 }
 
-fn compaction_note(summary: &str) -> Message {
+/// What stands in for all that was compacted away.
+pub(super) fn compaction_note(summary: &str) -> Message {
     let text = format!(
         "The conversation before this point was compacted into the following summary:\n\n\
          <summary>\n{summary}\n</summary>"
@@ -110,6 +96,24 @@ fn told(run: &BashExecution) -> String {
         text.push_str(&format!("\n\n[Output truncated. Full output: {path}]"));
     }
     text
+}
+
+/// Whether each answer is followed by one result a call, in their order, and
+/// no result stands anywhere else.
+fn is_paired(messages: &[Message]) -> bool {
+    let mut rest = messages.iter();
+    while let Some(message) = rest.next() {
+        let calls: Vec<&ToolCall> = match message {
+            Message::ToolResult(_) => return false,
+            Message::Assistant(answer) => answer.tool_calls().collect(),
+            _ => continue,
+        };
+        let answers = |call: &&ToolCall| matches!(rest.next(), Some(Message::ToolResult(it)) if it.tool_call_id == call.id);
+        if !calls.iter().all(answers) {
+            return false;
+        }
+    }
+    true
 }
 
 /// Each answer is followed by one result a call, in the order of the calls;
@@ -161,29 +165,29 @@ mod tests {
 
     use super::*;
 
-    /// Entries from short forms: `u:text`, `a:text`, `c:id,id` (an answer with
+    /// Messages from short forms: `u:text`, `a:text`, `c:id,id` (an answer with
     /// calls), `r:id` (a result).
-    fn path(forms: &[&str]) -> Vec<Entry> {
-        let body = |form: &str| {
+    fn messages(forms: &[&str]) -> Vec<Message> {
+        let message = |form: &&str| {
             let (kind, rest) = form.split_once(':').unwrap_or((form, ""));
-            let message = match kind {
+            match kind {
                 "u" => json!({"role": "user", "content": rest}),
                 "a" => json!({"role": "assistant", "content": rest}),
                 "c" => json!({"role": "assistant", "content": rest.split(',').map(|id|
                     json!({"type": "toolCall", "id": id, "name": "exec", "arguments": {}})).collect::<Vec<Value>>()}),
                 _ => json!({"role": "toolResult", "toolCallId": rest, "content": "ok"}),
-            };
-            json!({"type": "message", "message": message})
+            }
         };
-        entries(forms.iter().map(|it| body(it)).collect())
+        of_entries(
+            forms.iter().map(|it| json!({"type": "message", "message": message(it)})).collect(),
+        )
     }
 
-    fn entries(bodies: Vec<Value>) -> Vec<Entry> {
-        let numbered = bodies.into_iter().enumerate().map(|(number, mut body)| {
-            body["id"] = json!(number.to_string());
-            body
-        });
-        numbered.filter_map(|it| serde_json::from_value(it).ok()).collect()
+    fn of_entries(entries: Vec<Value>) -> Vec<Message> {
+        let bodies = entries
+            .iter()
+            .filter_map(|it| Body::parse(it["type"].as_str()?, it.to_string().as_bytes()));
+        bodies.filter_map(neutral).collect()
     }
 
     /// The same short forms back; `R:id` is a result that was filled in.
@@ -203,8 +207,11 @@ mod tests {
 
     #[track_caller]
     fn check(forms: &[&str], want: &[&str]) {
-        let got: Vec<String> = of_path(&path(forms)).iter().map(short).collect();
+        let messages = messages(forms);
+        let context = of(&messages);
+        let got: Vec<String> = context.iter().map(short).collect();
         assert_eq!(got, want);
+        assert_eq!(matches!(context, Cow::Borrowed(_)), forms == want, "{forms:?}");
     }
 
     #[test]
@@ -233,12 +240,13 @@ mod tests {
 
     #[test]
     fn an_empty_answer_is_left_out() {
-        check(&["u:hi", "a:", "u:again"], &["u:hi", "u:again"]);
+        let got: Vec<String> = messages(&["u:hi", "a:", "u:again"]).iter().map(short).collect();
+        assert_eq!(got, ["u:hi", "u:again"]);
     }
 
     #[track_caller]
     fn check_open(forms: &[&str], want: &[&str]) {
-        let got: Vec<String> = open_calls(&path(forms)).into_iter().map(|it| it.id).collect();
+        let got: Vec<String> = open_calls(&messages(forms)).into_iter().map(|it| it.id).collect();
         assert_eq!(got, want);
     }
 
@@ -251,25 +259,9 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_stands_in_for_what_is_before_the_first_kept_entry() {
-        let message =
-            |text: &str| json!({"type": "message", "message": {"role": "user", "content": text}});
-        let path = entries(vec![
-            message("lost"),
-            message("kept"),
-            json!({"type": "compaction", "summary": "S", "firstKeptEntryId": "1"}),
-            message("after"),
-        ]);
-        let got: Vec<String> = of_path(&path).iter().map(short).collect();
-        assert_eq!(got.len(), 3);
-        assert!(got[0].contains("<summary>\nS\n</summary>"));
-        assert_eq!(got[1..], ["u:kept", "u:after"]);
-    }
-
-    #[test]
     fn other_roles_reach_the_model_as_user_messages_or_not_at_all() {
         let message = |it: Value| json!({"type": "message", "message": it});
-        let path = entries(vec![
+        let messages = of_entries(vec![
             message(
                 json!({"role": "bashExecution", "command": "ls", "output": "a", "exitCode": 2}),
             ),
@@ -279,7 +271,7 @@ mod tests {
             json!({"type": "custom_message", "content": "custom"}),
             json!({"type": "session_info", "name": "n"}),
         ]);
-        let got: Vec<String> = of_path(&path).iter().map(short).collect();
+        let got: Vec<String> = messages.iter().map(short).collect();
         let ran = "u:Ran `ls`\n```\na\n```\n\nCommand exited with code 2";
         assert_eq!(got, [ran, "u:hook", "u:custom"]);
     }

@@ -9,6 +9,9 @@ use crate::message::{Content, Message};
 /// The version of the format that is written.
 pub(super) const VERSION: u64 = 3;
 
+/// Longest first line of a session file that is looked at, in bytes.
+pub(super) const LONGEST_HEADER: u64 = 64 * 1024;
+
 /// The first line of a file.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -134,6 +137,55 @@ impl Body {
     pub fn message(message: Message) -> Self {
         Self::Message { message, extra: Map::new() }
     }
+
+    /// What a line says that is of one of the types which hold something for
+    /// the model; fields that nobody here knows are left out. Reading a whole
+    /// [`Entry`] holds a line several times over.
+    pub(super) fn parse(kind: &str, line: &[u8]) -> Option<Self> {
+        let extra = Map::new();
+        if kind == "message" {
+            let Said { message } = serde_json::from_slice(line).ok()?;
+            return Some(Self::Message { message, extra });
+        }
+        let fields: Fields = serde_json::from_slice(line).ok()?;
+        Some(match kind {
+            "model_change" => {
+                Self::ModelChange { provider: fields.provider?, model_id: fields.model_id?, extra }
+            }
+            "compaction" => Self::Compaction {
+                summary: fields.summary?,
+                first_kept_entry_id: fields.first_kept_entry_id,
+                first_kept_entry_index: fields.first_kept_entry_index,
+                extra: fields
+                    .tokens_before
+                    .map(|it| ("tokensBefore".into(), it))
+                    .into_iter()
+                    .collect(),
+            },
+            "branch_summary" => Self::BranchSummary { summary: fields.summary?, extra },
+            "custom_message" => Self::CustomMessage { content: fields.content?, extra },
+            _ => return None,
+        })
+    }
+}
+
+/// A message of the conversation, and nothing else of its line.
+#[derive(Deserialize)]
+struct Said {
+    message: Message,
+}
+
+/// The fields of the other types.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Fields {
+    provider: Option<String>,
+    model_id: Option<String>,
+    summary: Option<String>,
+    first_kept_entry_id: Option<String>,
+    first_kept_entry_index: Option<u64>,
+    tokens_before: Option<Value>,
+    content: Option<Content>,
 }
 
 fn first_version() -> u64 {

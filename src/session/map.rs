@@ -1,18 +1,25 @@
-//! `session-map.json`: which file a session key means, and whose it is. Read
-//! and replaced whole under a lock, since one-shots write beside a gateway.
-//! A damaged map is set aside and built anew from the first lines of the
-//! session files; entries that are not understood are kept as they are.
+//! `session-map.json`: which file a session key means, and whose it is.
+//! Changed under a lock, since one-shots write beside a gateway; read without
+//! one, since the file is only ever replaced whole. A damaged map is set aside
+//! and built anew from the first lines of the session files. Entries are kept
+//! as the text that they are: what is not understood stays, and a map of ten
+//! thousand keys costs hardly more memory than its file.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::after;
-use serde::{Deserialize, Serialize};
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::entry::Header;
+use super::walk;
 use crate::clock::Time;
 use crate::config::Home;
 use crate::config::home::open_own;
@@ -20,9 +27,6 @@ use crate::error::{During, Error, Kind, Result};
 
 /// Largest map that is read, in bytes.
 const LARGEST_MAP: u64 = 64 * 1024 * 1024;
-
-/// Longest first line of a session file that is looked at, in bytes.
-const LONGEST_HEADER: u64 = 64 * 1024;
 
 /// How long another process may hold the map.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -40,10 +44,126 @@ pub(super) struct Owner {
     pub(super) extra: Map<String, Value>,
 }
 
+impl Owner {
+    /// How many agents stand between it and a person: 0 for a person's own.
+    pub(super) fn depth(&self) -> u64 {
+        let depth = self.extra.get("metadata").and_then(|it| it.get("depth"));
+        depth.and_then(Value::as_u64).unwrap_or(0)
+    }
+
+    /// [`Kind::Conflict`] if the key is another agent's.
+    pub(super) fn require(&self, agent: &str, key: &str) -> Result<()> {
+        if self.agent_name == agent {
+            return Ok(());
+        }
+        let what = format!("the session `{key}` belongs to the agent `{}`", self.agent_name);
+        Err(Error::new(Kind::Conflict, what))
+    }
+}
+
+/// All keys in the order of the file, each with where its entry stands in the
+/// text.
+#[derive(Debug, Default)]
+pub(super) struct Keys {
+    text: String,
+    entries: Vec<(Box<str>, Range<usize>)>,
+}
+
+impl Keys {
+    /// The map as it stands now. One that is damaged is built anew in memory;
+    /// who changes it next does that on the disk.
+    pub(super) fn look(home: &Home) -> Result<Self> {
+        let path = home.session_map();
+        match read(&path).during(Kind::Internal, format!("read {}", path.display()))? {
+            Some(keys) => Ok(keys),
+            None => keys_of_files(&home.sessions()),
+        }
+    }
+
+    /// Reads the text of a map; `None` if it is damaged.
+    fn parse(text: String) -> Option<Self> {
+        let mut from = serde_json::Deserializer::from_str(&text);
+        let entries = from.deserialize_map(InOrder { start: text.as_ptr().addr() });
+        let entries = entries.and_then(|it| from.end().map(|()| it)).ok()?;
+        Some(Self { text, entries })
+    }
+
+    /// What a key means, if it means anything.
+    pub(super) fn get(&self, key: &str) -> Option<Owner> {
+        let (_, place) = self.entries.iter().rfind(|(name, _)| **name == *key)?;
+        let owner = serde_json::from_str(self.text.get(place.clone())?);
+        if owner.is_err() {
+            log::warn!("the session map's entry `{key}` does not read and counts as absent");
+        }
+        owner.ok()
+    }
+
+    /// Every key whose entry reads, with what it means.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Owner)> {
+        self.entries.iter().filter_map(|(key, place)| {
+            Some((&**key, serde_json::from_str(self.text.get(place.clone())?).ok()?))
+        })
+    }
+
+    /// Number of keys.
+    pub(super) fn count(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn set(&mut self, key: &str, owner: &Owner) -> Result<()> {
+        let what = "write an entry of the session map";
+        let entry = serde_json::to_string(owner).during(Kind::Internal, what)?;
+        self.remove(key);
+        let start = self.text.len();
+        self.text.push_str(&entry);
+        self.entries.push((key.into(), start..self.text.len()));
+        Ok(())
+    }
+
+    fn remove(&mut self, key: &str) {
+        self.entries.retain(|(name, _)| **name != *key);
+    }
+
+    fn write(&self, to: &mut impl Write) -> io::Result<()> {
+        let mut before = "{\n  ";
+        for (key, place) in &self.entries {
+            to.write_all(before.as_bytes())?;
+            serde_json::to_writer(&mut *to, key)?;
+            write!(to, ": {}", &self.text[place.clone()])?;
+            before = ",\n  ";
+        }
+        let end = if self.entries.is_empty() { "{}\n" } else { "\n}\n" };
+        to.write_all(end.as_bytes())
+    }
+}
+
+/// Reads keys and where their entries stand in a text that begins at this
+/// address.
+struct InOrder {
+    start: usize,
+}
+
+impl<'de> Visitor<'de> for InOrder {
+    type Value = Vec<(Box<str>, Range<usize>)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object of session keys")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Self::Value, A::Error> {
+        let mut entries = Vec::new();
+        while let Some((key, entry)) = from.next_entry::<Box<str>, &RawValue>()? {
+            let start = entry.get().as_ptr().addr() - self.start;
+            entries.push((key, start..start + entry.get().len()));
+        }
+        Ok(entries)
+    }
+}
+
 /// The map, locked until it is dropped.
 pub(super) struct SessionMap<'a> {
     home: &'a Home,
-    keys: Map<String, Value>,
+    pub(super) keys: Keys,
     _lock: File,
 }
 
@@ -52,13 +172,9 @@ impl<'a> SessionMap<'a> {
     pub(super) fn open(home: &'a Home, now: Time) -> Result<Self> {
         let lock = lock(&home.session_map_lock())?;
         let path = home.session_map();
-        let what = format!("read the session map {}", path.display());
-        let keys = match read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Some(Map::new()),
-            Err(error) => return Err(error).during(Kind::Internal, what),
-            Ok(text) => serde_json::from_slice(&text).ok(),
-        };
-        let mut map = Self { home, keys: Map::new(), _lock: lock };
+        let keys = read(&path)
+            .during(Kind::Internal, format!("read the session map {}", path.display()))?;
+        let mut map = Self { home, keys: Keys::default(), _lock: lock };
         match keys {
             Some(keys) => map.keys = keys,
             None => map.recover(now)?,
@@ -66,34 +182,22 @@ impl<'a> SessionMap<'a> {
         Ok(map)
     }
 
-    /// What a key means, if it means anything.
-    pub(super) fn get(&self, key: &str) -> Option<Owner> {
-        let value = self.keys.get(key)?;
-        let owner = Owner::deserialize(value);
-        if owner.is_err() {
-            log::warn!("the session map's entry `{key}` does not read and counts as absent");
-        }
-        owner.ok()
-    }
-
-    /// Number of keys.
-    pub(super) fn count(&self) -> usize {
-        self.keys.len()
-    }
-
     /// Gives a key its file and writes the map.
     pub(super) fn set(&mut self, key: &str, owner: &Owner) -> Result<()> {
-        let value = serde_json::to_value(owner).during(Kind::Internal, "write a session entry")?;
-        self.keys.insert(key.to_owned(), value);
+        self.keys.set(key, owner)?;
+        self.write()
+    }
+
+    /// Forgets a key and writes the map.
+    pub(super) fn remove(&mut self, key: &str) -> Result<()> {
+        self.keys.remove(key);
         self.write()
     }
 
     /// Replaces the file: whoever reads it sees the old one or the new one.
     fn write(&self) -> Result<()> {
         let path = self.home.session_map();
-        let text = serde_json::to_vec_pretty(&self.keys)
-            .during(Kind::Internal, "write the session map")?;
-        replace(&path, &text)
+        replace(&path, |file| self.keys.write(file))
             .during(Kind::Internal, format!("replace the session map {}", path.display()))
     }
 
@@ -103,12 +207,12 @@ impl<'a> SessionMap<'a> {
         let aside = aside(&path, "corrupt", now);
         fs::rename(&path, &aside)
             .during(Kind::Internal, format!("set aside the damaged {}", path.display()))?;
-        self.keys = keys_of_files(&self.home.sessions());
+        self.keys = keys_of_files(&self.home.sessions())?;
         log::warn!(
             "the session map {} did not read; it is now {}, and {} keys were found anew",
             path.display(),
             aside.display(),
-            self.keys.len()
+            self.keys.count()
         );
         self.write()
     }
@@ -144,46 +248,72 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    open_own(path, OpenOptions::new().read(true))?.take(LARGEST_MAP + 1).read_to_end(&mut text)?;
+/// The keys of a file; `None` if it is damaged. A file that is not there has
+/// none.
+fn read(path: &Path) -> io::Result<Option<Keys>> {
+    let file = match open_own(path, OpenOptions::new().read(true)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Keys::default())),
+        other => other?,
+    };
+    let length = usize::try_from(file.metadata()?.len().min(LARGEST_MAP)).unwrap_or(0);
+    let mut text = Vec::with_capacity(length + 1);
+    file.take(LARGEST_MAP + 1).read_to_end(&mut text)?;
     if text.len() as u64 > LARGEST_MAP {
         return Err(io::Error::other(format!("it is larger than {LARGEST_MAP} bytes")));
     }
-    Ok(text)
+    Ok(String::from_utf8(text).ok().and_then(Keys::parse))
 }
 
-fn replace(path: &Path, text: &[u8]) -> io::Result<()> {
+/// Writes a file beside it, to the disk, and puts that in its place.
+fn replace(
+    path: &Path,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
     let temporary = path.with_extension("json.new");
-    let mut file =
-        open_own(&temporary, OpenOptions::new().create(true).truncate(true).write(true))?;
-    file.write_all(text)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)
+    let file = open_own(&temporary, OpenOptions::new().create(true).truncate(true).write(true))?;
+    let written = written(file, write).and_then(|()| fs::rename(&temporary, path));
+    if written.is_err() {
+        // What was written of it would only fill the disk further.
+        let _ = fs::remove_file(&temporary);
+    }
+    written?;
+    sync_folder_of(path)
+}
+
+/// A new name is on the disk only with its folder.
+pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |it| File::open(it)?.sync_all())
+}
+
+fn written(
+    file: File,
+    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut writer = BufWriter::with_capacity(64 * 1024, file);
+    write(&mut writer)?;
+    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
 /// The keys that session files were made for; of several files the newest,
 /// since their names sort by time.
-fn keys_of_files(sessions: &Path) -> Map<String, Value> {
-    let mut keys = Map::new();
+fn keys_of_files(sessions: &Path) -> Result<Keys> {
+    let mut owners = BTreeMap::new();
     for agent in sorted(sessions) {
-        for file in
-            sorted(&agent).iter().filter(|it| it.extension().is_some_and(|it| it == "jsonl"))
-        {
-            let Some((key, owner)) = owner_of(&agent, file) else { continue };
-            if let Ok(owner) = serde_json::to_value(owner) {
-                keys.insert(key, owner);
-            }
+        let files = sorted(&agent);
+        for file in files.iter().filter(|it| it.extension().is_some_and(|it| it == "jsonl")) {
+            owners.extend(owner_of(&agent, file));
         }
     }
-    keys
+    let mut found = Keys::default();
+    for (key, owner) in &owners {
+        found.set(key, owner)?;
+    }
+    Ok(found)
 }
 
 fn owner_of(agent: &Path, file: &Path) -> Option<(String, Owner)> {
-    let mut line = String::new();
     let opened = open_own(file, OpenOptions::new().read(true)).ok()?;
-    BufReader::new(opened.take(LONGEST_HEADER)).read_line(&mut line).ok()?;
-    let header: Header = serde_json::from_str(&line).ok()?;
+    let header = walk::header(&mut BufReader::new(opened)).ok()??;
     let owner = Owner {
         agent_name: agent.file_name()?.to_str()?.to_owned(),
         session_file: file.to_str()?.to_owned(),
@@ -193,7 +323,8 @@ fn owner_of(agent: &Path, file: &Path) -> Option<(String, Owner)> {
     Some((header.beige?.session_key, owner))
 }
 
-fn sorted(folder: &Path) -> Vec<PathBuf> {
+/// What is in a folder, by name; nothing if it cannot be read.
+pub(super) fn sorted(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.filter_map(|it| Some(it.ok()?.path())).collect();
     paths.sort();

@@ -1,36 +1,56 @@
 //! Sessions: one conversation of one agent, in pi's file format.
-//! [`Session`] is a value (the path from the root of the entry tree to its
-//! leaf); it is moved into the turn that works on it and does no I/O.
-//! [`Store`] finds, makes and locks the files; a [`Conversation`] is a session
-//! with its locked file, and what is appended to one is appended to both.
-//! Files are only ever appended to; what is not understood stays as it is.
+//! [`Session`] is a value (the context that a model is given, and the entries
+//! it is made of); it is moved into the turn that works on it and does no I/O.
+//! [`Store`] finds, lists, makes and removes the files; a [`Conversation`] is a
+//! session with its locked file, and what is appended to one is appended to
+//! both. Files are only ever appended to; what is not understood stays as it is.
 
+mod backwards;
 mod context;
+mod conversation;
 mod entry;
+mod history;
+mod list;
 mod map;
 mod scan;
 mod store;
+mod walk;
 
+use std::borrow::Cow;
+
+pub use conversation::Conversation;
 pub use entry::{Body, Entry, Header};
-pub use store::{Conversation, Store};
+pub use history::{Page, Told};
+pub use list::{Listed, Which};
+pub use store::{Found, Store};
 
 use serde_json::Value;
 
 use crate::clock::Time;
 use crate::config::ModelRef;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Message, ToolCall};
+use crate::message::{Assistant, Message, ToolCall};
 
 /// Longest session key, in characters.
 pub const LONGEST_KEY: usize = 200;
 
-/// A conversation: the entries from where its context begins to its leaf.
+/// A conversation: what of it a model is given, and the entries from where
+/// that begins to the leaf.
 #[derive(Clone, Debug, Default)]
 pub struct Session {
     header: Header,
-    path: Vec<Entry>,
+    messages: Vec<Message>,
+    steps: Vec<Step>,
     model: Option<ModelRef>,
     marks: Vec<Mark>,
+}
+
+/// An entry, of which the message is held among the others.
+#[derive(Clone, Debug)]
+struct Step {
+    id: String,
+    /// Number of messages before it.
+    at: usize,
 }
 
 /// What a provider wrote into the `beige` field of an answer.
@@ -66,36 +86,36 @@ impl Session {
         &self.header
     }
 
-    /// The entries from where the context begins to the leaf.
-    pub fn path(&self) -> &[Entry] {
-        &self.path
+    /// Ids of the entries from where the context begins to the leaf.
+    pub fn ids(&self) -> impl Iterator<Item = &str> {
+        self.steps.iter().map(|it| it.id.as_str())
     }
 
     /// The newest entry.
     pub fn leaf(&self) -> Option<&str> {
-        self.path.last().map(|it| it.id.as_str())
+        self.steps.last().map(|it| it.id.as_str())
     }
 
-    /// The model that its last `model_change` names.
+    /// The model that its last `model_change` names, as far back as was read.
     pub fn model(&self) -> Option<&ModelRef> {
         self.model.as_ref()
     }
 
-    /// What providers wrote into their answers, oldest first, also those that
-    /// are compacted away.
+    /// What providers wrote into their answers, oldest first, each once, also
+    /// those that are compacted away.
     pub fn marks(&self) -> &[Mark] {
         &self.marks
     }
 
     /// What a model is given: user messages, answers and results only, each
     /// call followed by its result, each result preceded by its call.
-    pub fn context(&self) -> Vec<Message> {
-        context::of_path(&self.path)
+    pub fn context(&self) -> Cow<'_, [Message]> {
+        context::of(&self.messages)
     }
 
     /// The calls of the last answer that have no result.
     pub fn open_calls(&self) -> Vec<ToolCall> {
-        context::open_calls(&self.path)
+        context::open_calls(&self.messages)
     }
 
     /// The entry that would come next.
@@ -107,7 +127,31 @@ impl Session {
     /// Appends an entry; it becomes the leaf.
     fn push(&mut self, entry: Entry) {
         self.note(&entry.body);
-        self.path.push(entry);
+        let message = match entry.body {
+            Body::Compaction { summary, first_kept_entry_id, .. } => {
+                self.compact(&summary, first_kept_entry_id.as_deref());
+                None
+            }
+            other => context::neutral(other),
+        };
+        self.add(entry.id, message);
+    }
+
+    fn add(&mut self, id: String, message: Option<Message>) {
+        self.steps.push(Step { id, at: self.messages.len() });
+        self.messages.extend(message);
+    }
+
+    /// Puts a summary in the place of all before an entry.
+    fn compact(&mut self, summary: &str, first_kept: Option<&str>) {
+        let kept = self.steps.iter().position(|it| Some(it.id.as_str()) == first_kept);
+        let kept = kept.unwrap_or(self.steps.len());
+        let first = self.steps.get(kept).map_or(self.messages.len(), |it| it.at);
+        self.steps.drain(..kept);
+        for step in &mut self.steps {
+            step.at = step.at - first + 1;
+        }
+        self.messages.splice(..first, [context::compaction_note(summary)]);
     }
 
     /// Remembers of an entry what must be known when it is no longer held.
@@ -118,11 +162,18 @@ impl Session {
                 self.model = Some(ModelRef { provider, model });
             }
             Body::Message { message: Message::Assistant(answer), .. } => {
-                let mark = |beige| Mark { provider: answer.provider.clone(), beige };
-                self.marks.extend(answer.beige.clone().map(mark));
+                let new = Mark::of(answer).filter(|it| !self.marks.contains(it));
+                self.marks.extend(new);
             }
             _ => (),
         }
+    }
+}
+
+impl Mark {
+    fn of(answer: &Assistant) -> Option<Self> {
+        let beige = answer.beige.clone()?;
+        Some(Self { provider: answer.provider.clone(), beige })
     }
 }
 
@@ -155,10 +206,46 @@ mod tests {
                 model_id: id.into(),
                 extra: serde_json::Map::new(),
             };
-            session.push(session.next(id.into(), body, now));
+            let leaf = session.leaf().map(str::to_owned);
+            let entry = session.next(id.into(), body, now);
+            assert_eq!(entry.parent_id, leaf);
+            session.push(entry);
         }
         assert_eq!(session.leaf(), Some("b"));
-        assert_eq!(session.path()[1].parent_id.as_deref(), Some("a"));
         assert_eq!(session.model(), Some(&ModelRef { provider: "p".into(), model: "b".into() }));
+    }
+
+    #[test]
+    fn a_compaction_stands_in_for_what_is_before_the_first_kept_entry() {
+        let now = Time::from_unix_millis(0);
+        let mut session = Session::new(Header::default());
+        let push = |session: &mut Session, id: &str, body| {
+            session.push(session.next(id.into(), body, now));
+        };
+        let compaction = |kept: &str| Body::Compaction {
+            summary: "S".into(),
+            first_kept_entry_id: Some(kept.into()),
+            first_kept_entry_index: None,
+            extra: serde_json::Map::new(),
+        };
+        let texts = |session: &Session| {
+            let text = |it: &Message| match it {
+                Message::User(it) => it.content.text(),
+                other => format!("{other:?}"),
+            };
+            session.context().iter().map(text).collect::<Vec<_>>()
+        };
+        for id in ["a", "b"] {
+            push(&mut session, id, Body::message(Message::user(id, now)));
+        }
+        push(&mut session, "c", compaction("b"));
+        push(&mut session, "d", Body::message(Message::user("d", now)));
+        assert_eq!(session.ids().collect::<Vec<_>>(), ["b", "c", "d"]);
+        assert!(texts(&session)[0].contains("<summary>\nS\n</summary>"));
+        assert_eq!(texts(&session)[1..], ["b", "d"]);
+        push(&mut session, "e", compaction("d"));
+        assert_eq!(texts(&session)[1..], ["d"]);
+        push(&mut session, "f", compaction("nowhere"));
+        assert_eq!(texts(&session).len(), 1);
     }
 }

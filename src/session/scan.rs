@@ -1,28 +1,31 @@
-//! Reads a session file: first a pass over all lines that keeps a few bytes
-//! each (whose child it is, where it stands), then the lines on the path to
-//! the leaf. Memory grows with the context, not with the file. A damaged line
-//! is skipped; its children hang on its nearest sound ancestor.
+//! Reads a session file as far back as its context goes: to the newest
+//! compaction and what it kept, and never so far that memory would grow with
+//! the file.
 
-use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek};
 
-use serde::Deserialize;
-
-use super::Session;
-use super::entry::{Body, Entry, Header};
+use super::entry::{Body, Header};
+use super::walk::{FileEnd, Step, Walk, header, id_of_line};
+use super::{Mark, Session, context};
+use crate::config::ModelRef;
 use crate::message::Message;
 
-/// Longest line that is read or written, in bytes.
-pub(super) const LONGEST_LINE: usize = 32 * 1024 * 1024;
+/// Memory that a context may take, in bytes: a million tokens of text.
+const LARGEST_CONTEXT: u64 = 4 * 1024 * 1024;
 
-/// Lines on the path that a context is made of, in bytes; older ones are left
-/// out. More than any model reads.
-const LARGEST_CONTEXT: u64 = 8 * 1024 * 1024;
+/// Memory that the newest turn may take, which is not parted: it may hold an
+/// image.
+const LARGEST_TURN: u64 = 16 * 1024 * 1024;
 
-/// Warnings kept of one file; further ones are only counted.
-const MOST_WARNINGS: usize = 5;
+/// What an entry takes beside its text, about.
+const ENTRY: u64 = 1024;
+
+/// So much of the file before the context is looked at for the model and for
+/// what providers marked.
+const LOOK_BACK: u64 = 16 * 1024 * 1024;
+
+/// Marks that are kept, the newest of them.
+const MOST_MARKS: usize = 4096;
 
 /// What was found in a file.
 pub(super) struct Scanned {
@@ -32,359 +35,186 @@ pub(super) struct Scanned {
     pub(super) warnings: Vec<String>,
 }
 
-/// How a file ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum FileEnd {
-    /// With a whole line, or it is empty.
-    #[default]
-    Whole,
-    /// With a sound line that only lacks its newline.
-    Unended,
-    /// With a part of a line that begins at this byte.
-    Torn(u64),
-}
-
-/// Reads a whole file from its start.
+/// Reads a file from its end.
 pub(super) fn scan<F: Read + Seek>(file: &mut F) -> io::Result<Scanned> {
-    let mut index = Index::default();
-    index.read(file)?;
-    let path = index.path();
-    let mut session = Session::new(index.header.clone().unwrap_or_default());
-    let mut newest_compaction = None;
-    for (place, &number) in path.iter().enumerate() {
-        match index.nodes[number as usize].kind {
-            Kind::Plain => (),
-            Kind::Compaction => newest_compaction = Some(place),
-            Kind::ModelChange | Kind::Marked => {
-                if let Some(entry) = index.load(file, number)? {
-                    session.note(&entry.body);
-                }
-            }
+    let header = header(file)?;
+    let mut walk = Walk::new(file, header.as_ref())?;
+    let mut gathered = Gathered::default();
+    let mut line = Vec::new();
+    while let Some(step) = walk.next(&mut line)? {
+        if !gathered.take(step, line.trim_ascii()) {
+            break;
         }
     }
-    let first = index.first_of_context(file, &path, newest_compaction)?;
-    for &number in &path[first.place..] {
-        session.path.extend(index.load(file, number)?);
+    let end = walk.end();
+    let mut warnings = walk.warnings();
+    if gathered.is_cut {
+        let what = format!("only the newest turns are read, {LARGEST_CONTEXT} bytes of them");
+        warnings.push(what);
     }
-    if first.is_cut {
-        begin_with_a_turn(&mut session.path);
-    }
-    let has_header = index.header.is_some();
-    Ok(Scanned { session, end: index.end, has_header, warnings: index.warnings() })
+    let has_header = header.is_some();
+    Ok(Scanned { session: gathered.into_session(header), end, has_header, warnings })
 }
 
-/// Drops what is left of a turn whose beginning was left out.
-fn begin_with_a_turn(path: &mut Vec<Entry>) {
-    let is_user = |it: &Entry| matches!(it.body, Body::Message { message: Message::User(_), .. });
-    let first = path.iter().position(is_user).unwrap_or(0);
-    path.drain(..first);
-}
-
-/// Where the context begins on a path.
-struct First {
-    place: usize,
-    /// Whether more was left out than a compaction says.
-    is_cut: bool,
-}
-
-/// What is kept of every line.
-#[derive(Clone, Copy)]
-struct Node {
-    key: u64,
-    offset: u64,
-    length: u32,
-    /// Place of the parent; [`NONE`] for a root.
-    parent: u32,
-    line: u32,
-    kind: Kind,
-}
-
-const NONE: u32 = u32::MAX;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    Plain,
-    ModelChange,
-    Compaction,
-    /// May hold a `beige` field.
-    Marked,
-}
-
+/// What is kept of the path, the newest first.
 #[derive(Default)]
-struct Index {
-    header: Option<Header>,
-    nodes: Vec<Node>,
-    by_key: HashMap<u64, u32>,
-    damaged: Vec<String>,
-    damaged_lines: u64,
-    end: FileEnd,
+struct Gathered {
+    taken: Vec<Taken>,
+    compaction: Option<Compaction>,
+    cost: u64,
+    has_user: bool,
+    /// Where the context begins; what is before it is only looked at.
+    begins_at: Option<u64>,
+    is_cut: bool,
+    model: Option<ModelRef>,
+    marks: Vec<Mark>,
 }
 
-/// The part of a line that makes the tree.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Peek<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: std::borrow::Cow<'a, str>,
-    #[serde(borrow, default)]
-    id: Option<std::borrow::Cow<'a, str>>,
-    #[serde(borrow, default)]
-    parent_id: Option<std::borrow::Cow<'a, str>>,
+struct Taken {
+    id: String,
+    message: Option<Message>,
 }
 
-impl Index {
-    fn read<F: Read + Seek>(&mut self, file: &mut F) -> io::Result<()> {
-        file.seek(SeekFrom::Start(0))?;
-        let mut reader = BufReader::with_capacity(64 * 1024, file);
-        let mut line = Vec::new();
-        let mut offset = 0;
-        for number in 1.. {
-            let Some(taken) = read_line(&mut reader, &mut line)? else { break };
-            self.take(&line, taken, offset, number);
-            offset += taken.bytes;
-        }
-        // Parents are places by now; what led to them is as large as the rest.
-        self.by_key = HashMap::new();
-        self.nodes.shrink_to_fit();
-        Ok(())
-    }
+struct Compaction {
+    /// Number of entries after it.
+    place: usize,
+    summary: String,
+    /// The first entry that it left as it was.
+    first_kept: Option<String>,
+    found: bool,
+}
 
-    /// One line of the file.
-    fn take(&mut self, line: &[u8], taken: Taken, offset: u64, number: u32) {
-        let text = line.trim_ascii();
-        if text.is_empty() && taken.ended {
-            return;
-        }
-        let sound = if taken.fits { self.take_sound(text, offset, number) } else { false };
-        match (sound, taken.ended) {
-            (true, true) => (),
-            (true, false) => self.end = FileEnd::Unended,
-            (false, false) => self.end = FileEnd::Torn(offset),
-            (false, true) => self.take_damaged(text, number),
-        }
-    }
-
-    fn take_sound(&mut self, text: &[u8], offset: u64, number: u32) -> bool {
-        if self.header.is_none()
-            && self.nodes.is_empty()
-            && let Ok(header) = serde_json::from_slice(text)
-        {
-            self.header = Some(header);
-            return true;
-        }
-        let Ok(peek) = serde_json::from_slice::<Peek<'_>>(text) else { return false };
-        if peek.kind == "session" {
-            return true;
-        }
-        let kind = match &*peek.kind {
-            "model_change" => Kind::ModelChange,
-            "compaction" => Kind::Compaction,
-            "message" if contains(text, b"\"beige\"") => Kind::Marked,
-            _ => Kind::Plain,
-        };
-        let previous = self.previous();
-        let (key, parent) = match (&peek.id, &peek.parent_id) {
-            (None, _) => (key_of(&id_of_line(number)), previous),
-            (Some(id), None) => (key_of(id), NONE),
-            (Some(id), Some(parent)) => {
-                // What hangs on a line that does not read hangs on the sound
-                // one before it.
-                (key_of(id), self.by_key.get(&key_of(parent)).copied().unwrap_or(previous))
+impl Gathered {
+    /// Takes the next entry towards the root; whether more is wanted.
+    fn take(&mut self, step: Step, text: &[u8]) -> bool {
+        if let Some(begin) = self.begins_at {
+            if begin.saturating_sub(step.place.start) > LOOK_BACK {
+                return false;
             }
-        };
-        self.by_key.insert(key, u32::try_from(self.nodes.len()).unwrap_or(NONE));
-        let length = u32::try_from(text.len()).unwrap_or(u32::MAX);
-        self.nodes.push(Node { key, offset, length, parent, line: number, kind });
+        } else if self.is_full(text.len()) {
+            (self.begins_at, self.is_cut) = (Some(step.place.start), true);
+        }
+        let is_wanted = self.begins_at.is_none() || is_noted(&step.kind, text);
+        let body = if is_wanted { Body::parse(&step.kind, text) } else { None };
+        if let Some(body) = &body {
+            self.note(body);
+        }
+        if self.begins_at.is_none() {
+            self.keep(step, body);
+        }
         true
     }
 
-    /// The children of a damaged line hang on its parent, if the line still
-    /// says who it is and what it hung on.
-    fn take_damaged(&mut self, text: &[u8], number: u32) {
-        self.damaged_lines += 1;
-        if self.damaged.len() < MOST_WARNINGS {
-            self.damaged.push(format!("line {number} does not read and is skipped"));
-        }
-        let start = &text[..text.len().min(512)];
-        let Some(id) = text_field(start, b"\"id\":\"") else { return };
-        let Some(parent) = text_field(start, b"\"parentId\":\"") else { return };
-        if let Some(&parent) = self.by_key.get(&key_of(parent)) {
-            self.by_key.insert(key_of(id), parent);
-        }
+    fn is_full(&self, more: usize) -> bool {
+        let cost = self.cost + more as u64 + ENTRY;
+        cost > LARGEST_CONTEXT && (self.has_user || cost > LARGEST_TURN) && !self.taken.is_empty()
     }
 
-    fn previous(&self) -> u32 {
-        u32::try_from(self.nodes.len()).map_or(NONE, |it| it.wrapping_sub(1))
-    }
-
-    /// Places of the entries from the root to the leaf. A parent stands before
-    /// its children, so this ends.
-    fn path(&self) -> Vec<u32> {
-        let mut path = Vec::new();
-        let mut place = self.previous();
-        while let Some(node) = self.nodes.get(place as usize) {
-            path.push(place);
-            place = node.parent;
-        }
-        path.reverse();
-        path
-    }
-
-    /// Place on the path where the context begins: where the newest compaction
-    /// says, and never so early that it would be larger than its bound.
-    fn first_of_context<F: Read + Seek>(
-        &mut self,
-        file: &mut F,
-        path: &[u32],
-        compaction: Option<usize>,
-    ) -> io::Result<First> {
-        let kept = match compaction {
-            Some(place) => self.first_kept(file, path, place)?,
-            None => 0,
-        };
-        let mut bytes = 0;
-        let mut place = path.len();
-        while place > kept {
-            bytes += u64::from(self.nodes[path[place - 1] as usize].length);
-            if bytes > LARGEST_CONTEXT && place < path.len() {
-                let what = format!("only the turns in its newest {LARGEST_CONTEXT} bytes are read");
-                self.damaged.push(what);
-                break;
+    fn keep(&mut self, step: Step, body: Option<Body>) {
+        self.cost += step.place.length + ENTRY;
+        let start = step.place.start;
+        let is_first_kept = self.compaction.as_ref().is_some_and(|it| {
+            let by_number = step.number.map(id_of_line);
+            it.first_kept
+                .as_ref()
+                .is_some_and(|id| *id == step.id || Some(id) == by_number.as_ref())
+        });
+        let message = match body {
+            // An older one has been replaced with what it stood for.
+            Some(Body::Compaction {
+                summary, first_kept_entry_id, first_kept_entry_index, ..
+            }) => {
+                if self.compaction.is_none() {
+                    let by_line = || first_kept_entry_index.and_then(line_of_index);
+                    let first_kept = first_kept_entry_id.or_else(by_line);
+                    let place = self.taken.len();
+                    self.compaction = Some(Compaction { place, summary, first_kept, found: false });
+                }
+                None
             }
-            place -= 1;
-        }
-        Ok(First { place, is_cut: place > kept })
-    }
-
-    fn first_kept<F: Read + Seek>(
-        &self,
-        file: &mut F,
-        path: &[u32],
-        compaction: usize,
-    ) -> io::Result<usize> {
-        let body = self.load(file, path[compaction])?.map(|it| it.body);
-        let Some(Body::Compaction { first_kept_entry_id, first_kept_entry_index, .. }) = body
-        else {
-            return Ok(compaction);
+            other => other.and_then(context::neutral),
         };
-        // Version 1 counts the lines of the file, the header being 0.
-        let line = first_kept_entry_index.map(|it| it + 1);
-        let key = first_kept_entry_id.map(|it| key_of(&it));
-        let is_first = |number: &&u32| {
-            let node = self.nodes[**number as usize];
-            Some(node.key) == key || Some(u64::from(node.line)) == line
-        };
-        let found = path[..compaction].iter().rposition(|it| is_first(&it));
-        Ok(found.unwrap_or(compaction))
-    }
-
-    /// The entry itself. Version 1 has no ids: its lines are numbered.
-    fn load<F: Read + Seek>(&self, file: &mut F, number: u32) -> io::Result<Option<Entry>> {
-        let node = self.nodes[number as usize];
-        file.seek(SeekFrom::Start(node.offset))?;
-        let mut text = vec![0; node.length as usize];
-        file.read_exact(&mut text)?;
-        let Ok(mut entry) = serde_json::from_slice::<Entry>(&text) else { return Ok(None) };
-        if entry.id.is_empty() {
-            entry.id = id_of_line(node.line);
-        }
-        self.name_first_kept(&mut entry.body);
-        Ok(Some(entry))
-    }
-
-    /// Version 1 says where the kept entries begin by number, later ones by id.
-    fn name_first_kept(&self, body: &mut Body) {
-        if let Body::Compaction {
-            first_kept_entry_id: id @ None,
-            first_kept_entry_index: Some(index),
-            ..
-        } = body
+        self.has_user |= matches!(message, Some(Message::User(_)));
+        self.taken.push(Taken { id: step.id, message });
+        if let Some(compaction) = &mut self.compaction
+            && (is_first_kept || compaction.first_kept.is_none())
         {
-            let line = u32::try_from(*index).ok().and_then(|it| it.checked_add(1));
-            *id = line.map(id_of_line);
+            compaction.found = true;
+            self.begins_at = Some(start);
         }
     }
 
-    fn warnings(self) -> Vec<String> {
-        let mut warnings = self.damaged;
-        if self.damaged_lines > MOST_WARNINGS as u64 {
-            warnings.push(format!("{} lines do not read in all", self.damaged_lines));
+    /// The newest of what must be known of the whole path.
+    fn note(&mut self, body: &Body) {
+        match body {
+            Body::ModelChange { provider, model_id, .. } if self.model.is_none() => {
+                let (provider, model) = (provider.clone(), model_id.clone());
+                self.model = Some(ModelRef { provider, model });
+            }
+            Body::Message { message: Message::Assistant(answer), .. } => {
+                if let Some(mark) = Mark::of(answer)
+                    && self.marks.len() < MOST_MARKS
+                    && !self.marks.contains(&mark)
+                {
+                    self.marks.push(mark);
+                }
+            }
+            _ => (),
         }
-        warnings
+    }
+
+    fn into_session(mut self, header: Option<Header>) -> Session {
+        self.drop_half_a_turn();
+        let mut session = Session::new(header.unwrap_or_default());
+        if let Some(compaction) = self.compaction {
+            if !compaction.found && !self.is_cut {
+                // What it kept is nowhere on the path.
+                self.taken.truncate(compaction.place + 1);
+            }
+            session.messages.push(context::compaction_note(&compaction.summary));
+        }
+        for Taken { id, message } in self.taken.into_iter().rev() {
+            session.add(id, message);
+        }
+        session.model = self.model;
+        self.marks.reverse();
+        session.marks = self.marks;
+        session
+    }
+
+    /// A context that was cut begins with what a person said, or with a
+    /// compaction.
+    fn drop_half_a_turn(&mut self) {
+        if !self.is_cut {
+            return;
+        }
+        let least = self.compaction.as_ref().map_or(0, |it| it.place + 1);
+        let is_user = |it: &Taken| matches!(it.message, Some(Message::User(_)));
+        let oldest = self.taken.iter().rposition(is_user).map_or(0, |it| it + 1);
+        if oldest.max(least) > 0 {
+            self.taken.truncate(oldest.max(least));
+        }
     }
 }
 
-/// How much of a line was read.
-#[derive(Clone, Copy)]
-struct Taken {
-    /// Its length in the file, newline included.
-    bytes: u64,
-    /// Whether it ends with a newline.
-    ended: bool,
-    /// Whether it is not longer than a line may be.
-    fits: bool,
+/// Whether an entry before the context may still say something.
+fn is_noted(kind: &str, text: &[u8]) -> bool {
+    let mark = b"\"beige\"";
+    kind == "model_change" || kind == "message" && text.windows(mark.len()).any(|it| it == mark)
 }
 
-/// Reads one line without its newline; one that is too long is passed over.
-fn read_line(reader: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<Option<Taken>> {
-    line.clear();
-    line.shrink_to(1024 * 1024);
-    let mut taken = Taken { bytes: 0, ended: false, fits: true };
-    loop {
-        let piece = reader.fill_buf()?;
-        if piece.is_empty() {
-            return Ok((taken.bytes > 0).then_some(taken));
-        }
-        let newline = piece.iter().position(|&it| it == b'\n');
-        let used = newline.map_or(piece.len(), |it| it + 1);
-        let content = &piece[..newline.unwrap_or(used)];
-        taken.fits = taken.fits && line.len() + content.len() <= LONGEST_LINE;
-        if taken.fits {
-            line.extend_from_slice(content);
-        }
-        taken.bytes += used as u64;
-        reader.consume(used);
-        if newline.is_some() {
-            taken.ended = true;
-            return Ok(Some(taken));
-        }
-    }
-}
-
-/// The id of a line that has none.
-fn id_of_line(number: u32) -> String {
-    format!("{number:08x}")
-}
-
-/// An id as a number; hexadecimal ones are themselves.
-fn key_of(id: &str) -> u64 {
-    if id.len() == 8
-        && let Ok(key) = u32::from_str_radix(id, 16)
-    {
-        return u64::from(key);
-    }
-    let mut hasher = DefaultHasher::new();
-    id.hash(&mut hasher);
-    hasher.finish()
-}
-
-fn contains(text: &[u8], part: &[u8]) -> bool {
-    text.windows(part.len()).any(|it| it == part)
-}
-
-/// The value after `"name":"`, up to the next quote.
-fn text_field<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a str> {
-    let start = text.windows(name.len()).position(|it| it == name)? + name.len();
-    let length = text[start..].iter().position(|&it| it == b'"')?;
-    std::str::from_utf8(&text[start..start + length]).ok()
+/// Version 1 says where the kept entries begin by the number of the line, the
+/// header being 0.
+fn line_of_index(index: u64) -> Option<String> {
+    u32::try_from(index).ok().and_then(|it| it.checked_add(1)).map(id_of_line)
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::Cursor;
 
+    use super::super::backwards::LONGEST_LINE;
     use super::*;
-    use crate::config::ModelRef;
 
     const HEADER: &str =
         r#"{"type":"session","version":3,"id":"s","timestamp":"t","cwd":"/workspace"}"#;
@@ -402,7 +232,7 @@ mod tests {
 
     /// Ids on the path, joined by spaces.
     fn ids(scanned: &Scanned) -> String {
-        let ids: Vec<&str> = scanned.session.path().iter().map(|it| it.id.as_str()).collect();
+        let ids: Vec<&str> = scanned.session.ids().collect();
         ids.join(" ")
     }
 
@@ -430,7 +260,8 @@ mod tests {
         // The damaged line still says that it hung on `a`, not on `x`.
         let x = user("x", "a");
         check(&[HEADER, &a, &x, &b[..b.len() - 3], &c], "a c", 1);
-        check(&["{broken", &a, &b], "a b", 1);
+        // Nothing is looked for before the root.
+        check(&["{broken", &a, &b], "a b", 0);
     }
 
     #[test]

@@ -1,39 +1,49 @@
-//! Session files: found by key, made, locked for the length of a turn, and
-//! appended to, one write a line. What a crash left is put right when a file
-//! is opened, never by refusing it.
+//! All sessions of a home: found by key or id, made, given another file,
+//! named, removed. What a key means changes only under the map's lock, and a
+//! file's own lock is taken under it, so that no turn begins in a file that is
+//! about to go.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use ring::rand::{SecureRandom, SystemRandom};
-use serde::Serialize;
+use crossbeam_channel::after;
+use serde_json::{Map, json};
 
-use super::entry::{Body, Entry, Header, HeaderBeige, HeaderKind, VERSION};
-use super::map::{Owner, SessionMap, aside};
-use super::scan::{FileEnd, LONGEST_LINE, Scanned, scan};
-use super::{Session, check_key};
-use crate::clock::{self, Time};
-use crate::config::home::{create_private, open_own};
-use crate::config::{Home, ModelRef};
+use super::check_key;
+use super::conversation::{Conversation, locked, random_letters};
+use super::entry::Body;
+use super::map::{Keys, Owner, SessionMap, sorted, sync_folder_of};
+use crate::clock::Time;
+use crate::config::home::create_private;
+use crate::config::{Home, nearest};
 use crate::error::{During, Error, Kind, Result};
-use crate::message::Message;
+
+/// Longest name of a session, in characters.
+const LONGEST_NAME: usize = 200;
+
+/// How long a name waits for the turn that is running.
+const NAME_WAIT: Duration = Duration::from_secs(10);
 
 /// All sessions of a home.
 #[derive(Clone, Debug)]
 pub struct Store {
-    home: Home,
+    pub(super) home: Home,
 }
 
-/// A session and its file, locked until this is dropped: nobody else, in this
-/// process or another, works on it meanwhile.
-#[derive(Debug)]
-pub struct Conversation {
-    session: Session,
-    path: PathBuf,
-    file: File,
-    length: u64,
+/// A session that is there: one file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Whose it is.
+    pub agent: String,
+    /// Names it: its file's name without `.jsonl`.
+    pub id: String,
+    /// The file.
+    pub path: PathBuf,
+    /// The key that means it, if one does.
+    pub key: Option<String>,
+    /// When its key got it, in RFC 3339, if that is known.
+    pub(super) keyed_at: Option<String>,
 }
 
 impl Store {
@@ -49,29 +59,143 @@ impl Store {
         check_key(key)?;
         create_private(&self.home.agent_sessions(agent))?;
         let mut map = SessionMap::open(&self.home, now)?;
-        let Some(owner) = map.get(key) else { return self.create(&mut map, key, agent, now) };
-        if owner.agent_name != agent {
-            let what = format!("the session `{key}` belongs to the agent `{}`", owner.agent_name);
-            return Err(Error::new(Kind::Conflict, what));
-        }
+        let Some(owner) = map.keys.get(key) else {
+            return self.create(&mut map, key, agent, Map::new(), now);
+        };
+        owner.require(agent, key)?;
         let path = self.file_of(&owner);
+        let file = locked(&path, key, OpenOptions::new().create(true))
+            .map_err(|error| busy(error, "wait for its end or use another key"))?;
         drop(map);
-        let file = open_file(&path)?;
-        lock(&file, key)?;
         Conversation::read(path, file, key, now)
     }
 
     /// The agent that a key belongs to, if it belongs to any.
     pub fn owner(&self, key: &str) -> Result<Option<String>> {
         check_key(key)?;
-        create_private(&self.home.sessions())?;
-        Ok(SessionMap::open(&self.home, clock::now())?.get(key).map(|it| it.agent_name))
+        Ok(Keys::look(&self.home)?.get(key).map(|it| it.agent_name))
     }
 
     /// Number of sessions that have a key.
     pub fn count(&self) -> Result<usize> {
-        create_private(&self.home.sessions())?;
-        Ok(SessionMap::open(&self.home, clock::now())?.count())
+        Ok(Keys::look(&self.home)?.count())
+    }
+
+    /// The session that a key or an id means: any agent's, or only that one's.
+    /// [`Kind::Missing`] with the nearest that there is; [`Kind::Conflict`] if
+    /// the key is another agent's.
+    pub fn find(&self, agent: Option<&str>, word: &str) -> Result<Found> {
+        self.find_in(&Keys::look(&self.home)?, agent, word)
+    }
+
+    /// Gives a key a fresh file; the old one stays, and a turn that is running
+    /// ends in it. [`Kind::Conflict`] if the key is another agent's.
+    pub fn start_anew(&self, key: &str, agent: &str, now: Time) -> Result<Found> {
+        check_key(key)?;
+        create_private(&self.home.agent_sessions(agent))?;
+        let mut map = SessionMap::open(&self.home, now)?;
+        let before = map.keys.get(key);
+        if let Some(owner) = &before {
+            owner.require(agent, key)?;
+        }
+        let metadata = before.map(|it| it.extra).unwrap_or_default();
+        let conversation = self.create(&mut map, key, agent, metadata, now)?;
+        conversation.sync()?;
+        self.find_in(&map.keys, Some(agent), key)
+    }
+
+    /// Gives a key one of its agent's older files. [`Kind::Conflict`] if
+    /// another key has it, or a turn is running in the session that the key
+    /// means now.
+    pub fn resume(&self, key: &str, agent: &str, id: &str, now: Time) -> Result<Found> {
+        check_key(key)?;
+        create_private(&self.home.agent_sessions(agent))?;
+        let mut map = SessionMap::open(&self.home, now)?;
+        let before = map.keys.get(key);
+        if let Some(owner) = &before {
+            owner.require(agent, key)?;
+        }
+        let Some(mut found) = self.of_id(agent, id) else {
+            return Err(self.missing(&map.keys, Some(agent), id));
+        };
+        let holder = self.holder(&map.keys, &found).map(|(key, _)| key.to_owned());
+        match holder {
+            Some(holder) if holder == key => return self.find_in(&map.keys, Some(agent), key),
+            Some(holder) => {
+                let what = format!(
+                    "the session {id} is in use under the key `{holder}`; \
+                     give that key a new session first"
+                );
+                return Err(Error::new(Kind::Conflict, what));
+            }
+            None => {}
+        }
+        let advice = "abort it or wait for its end, then resume";
+        let left = before.as_ref().map(|it| self.file_of(it)).filter(|it| is_file(it));
+        let _idle = left.map(|it| locked(&it, key, &mut OpenOptions::new())).transpose();
+        let _idle = _idle.map_err(|it| busy(it, advice))?;
+        let _free = locked(&found.path, id, &mut OpenOptions::new());
+        let _free = _free.map_err(|it| busy(it, advice))?;
+        let metadata = before.map(|it| it.extra).unwrap_or_default();
+        map.set(key, &owner(agent, &found.path, metadata, now))?;
+        found.key = Some(key.to_owned());
+        found.keyed_at = Some(now.to_string());
+        Ok(found)
+    }
+
+    /// Removes a session: its file, what was set aside of it, its key.
+    /// [`Kind::Conflict`] while a turn runs in it.
+    pub fn remove(&self, agent: Option<&str>, word: &str, now: Time) -> Result<Found> {
+        // Nothing is made where nothing is.
+        self.find(agent, word)?;
+        let mut map = SessionMap::open(&self.home, now)?;
+        let found = self.find_in(&map.keys, agent, word)?;
+        let name = found.name();
+        let is_there = is_file(&found.path);
+        let idle = is_there.then(|| locked(&found.path, name, &mut OpenOptions::new())).transpose();
+        let _idle = idle.map_err(|it| busy(it, "abort it or wait for its end, then remove it"))?;
+        if let Some(key) = &found.key {
+            map.remove(key)?;
+        }
+        let what = format!("remove the session file {}", found.path.display());
+        if is_there {
+            fs::remove_file(&found.path).during(Kind::Internal, what.clone())?;
+        }
+        let torn = format!("{}.jsonl.torn-", found.id);
+        let folder = found.path.parent().map(sorted).unwrap_or_default();
+        for path in folder.iter().filter(|it| file_name(it).starts_with(&torn)) {
+            fs::remove_file(path).during(Kind::Internal, what.clone())?;
+        }
+        Ok(found)
+    }
+
+    /// Names a session. The name is an entry on the path like any other, so it
+    /// waits a while for a turn that is running; then [`Kind::Conflict`].
+    pub fn rename(&self, agent: Option<&str>, word: &str, name: &str, now: Time) -> Result<Found> {
+        let name = name.trim();
+        check_name(name)?;
+        self.find(agent, word)?;
+        let deadline = Instant::now() + NAME_WAIT;
+        loop {
+            let map = SessionMap::open(&self.home, now)?;
+            let found = self.find_in(&map.keys, agent, word)?;
+            let called = found.key.clone().unwrap_or_else(|| found.id.clone());
+            let file = match locked(&found.path, &called, OpenOptions::new().create(true)) {
+                Err(error) if error.kind() == Kind::Conflict && Instant::now() < deadline => {
+                    drop(map);
+                    // A lock between processes sends no signal; a disconnected
+                    // timer cannot happen.
+                    let _ = after(Duration::from_millis(10)).recv();
+                    continue;
+                }
+                other => other.map_err(|it| busy(it, "name it when that has ended"))?,
+            };
+            drop(map);
+            let mut session = Conversation::read(found.path.clone(), file, &called, now)?;
+            session.append(Body::Other(json!({"type": "session_info", "name": name})), now)?;
+            session.sync()?;
+            return Ok(found);
+        }
     }
 
     /// A fresh file under a key.
@@ -80,237 +204,160 @@ impl Store {
         map: &mut SessionMap<'_>,
         key: &str,
         agent: &str,
+        metadata: Map<String, serde_json::Value>,
         now: Time,
     ) -> Result<Conversation> {
         let name = format!("{}-{}.jsonl", now.compact(), random_letters()?);
         let path = self.home.agent_sessions(agent).join(name);
-        let file = open_file(&path)?;
-        lock(&file, key)?;
-        let conversation = Conversation::begin(path, file, key, now)?;
-        let owner = Owner {
-            agent_name: agent.to_owned(),
-            session_file: conversation.path.to_string_lossy().into_owned(),
-            created_at: now.to_string(),
-            extra: serde_json::Map::new(),
-        };
-        map.set(key, &owner)?;
-        Ok(conversation)
+        let file = locked(&path, key, OpenOptions::new().create_new(true))?;
+        let begun = Conversation::begin(path.clone(), file, key, now);
+        let begun = begun.and_then(|conversation| {
+            sync_folder_of(&path).during(Kind::Internal, "write a new session to the disk")?;
+            map.set(key, &owner(agent, &path, metadata, now))?;
+            Ok(conversation)
+        });
+        if begun.is_err() {
+            // Nobody would find it again.
+            let _ = fs::remove_file(&path);
+        }
+        begun
+    }
+
+    fn find_in(&self, keys: &Keys, agent: Option<&str>, word: &str) -> Result<Found> {
+        if let Some(owner) = keys.get(word) {
+            if let Some(agent) = agent {
+                owner.require(agent, word)?;
+            }
+            return Ok(self.found(&owner, word));
+        }
+        let agents = self.agents().into_iter().filter(|it| agent.is_none_or(|agent| agent == it));
+        let found = agents.into_iter().find_map(|it| self.of_id(&it, word));
+        let mut found = found.ok_or_else(|| self.missing(keys, agent, word))?;
+        let holder = self.holder(keys, &found).map(|(key, owner)| (key.to_owned(), owner));
+        if let Some((key, owner)) = holder {
+            (found.key, found.keyed_at) = (Some(key), Some(owner.created_at));
+        }
+        Ok(found)
+    }
+
+    pub(super) fn found(&self, owner: &Owner, key: &str) -> Found {
+        let path = self.file_of(owner);
+        Found {
+            agent: owner.agent_name.clone(),
+            id: file_name(&path).trim_end_matches(".jsonl").to_owned(),
+            path,
+            key: Some(key.to_owned()),
+            keyed_at: Some(owner.created_at.clone()),
+        }
+    }
+
+    /// The key that means a file.
+    fn holder<'a>(&self, keys: &'a Keys, found: &Found) -> Option<(&'a str, Owner)> {
+        keys.iter().find(|(_, it)| self.file_of(it) == found.path)
+    }
+
+    /// An agent's session by its id; an id never leads out of its folder.
+    fn of_id(&self, agent: &str, id: &str) -> Option<Found> {
+        let is_name = !id.is_empty() && !id.starts_with('.') && !id.contains(['/', '\0']);
+        let path = self.home.agent_sessions(agent).join(format!("{id}.jsonl"));
+        (is_name && id.len() <= 200 && is_file(&path)).then(|| Found {
+            agent: agent.to_owned(),
+            id: id.to_owned(),
+            path,
+            key: None,
+            keyed_at: None,
+        })
+    }
+
+    /// Agents that have sessions, also those that are configured no more.
+    pub(super) fn agents(&self) -> Vec<String> {
+        let folders = sorted(&self.home.sessions())
+            .into_iter()
+            .filter(|it| fs::symlink_metadata(it).is_ok_and(|it| it.is_dir()));
+        folders.map(|it| file_name(&it)).collect()
+    }
+
+    fn missing(&self, keys: &Keys, agent: Option<&str>, word: &str) -> Error {
+        let is_asked = |it: &str| agent.is_none_or(|agent| agent == it);
+        let mut known: Vec<String> = keys
+            .iter()
+            .filter(|(_, owner)| is_asked(&owner.agent_name))
+            .map(|(key, _)| key.to_owned())
+            .collect();
+        for agent in self.agents().iter().filter(|it| is_asked(it)) {
+            let files = sorted(&self.home.agent_sessions(agent));
+            let ids = files.iter().map(|it| file_name(it));
+            known.extend(ids.filter_map(|it| it.strip_suffix(".jsonl").map(str::to_owned)));
+        }
+        let hint = nearest(word, known.iter().map(String::as_str))
+            .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+        let whose = agent.map_or_else(String::new, |it| format!(" of the agent `{it}`"));
+        Error::new(Kind::Missing, format!("there is no session `{word}`{whose}{hint}"))
     }
 
     /// The file an entry of the map means. Always one of this home's, by its
     /// name, so that a home can be moved.
-    fn file_of(&self, owner: &Owner) -> PathBuf {
+    pub(super) fn file_of(&self, owner: &Owner) -> PathBuf {
         let name = Path::new(&owner.session_file).file_name().unwrap_or_default();
         self.home.agent_sessions(&owner.agent_name).join(name)
     }
 }
 
-impl Conversation {
-    /// The session as it stands in the file.
-    pub fn session(&self) -> &Session {
-        &self.session
-    }
-
-    /// Its file.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Appends an entry: one write of one line, then the value.
-    pub fn append(&mut self, body: Body, now: Time) -> Result<()> {
-        let entry = self.session.next(self.fresh_id()?, body, now);
-        self.write_line(&entry)?;
-        self.session.push(entry);
-        Ok(())
-    }
-
-    /// Appends a message.
-    pub fn say(&mut self, message: Message, now: Time) -> Result<()> {
-        self.append(Body::message(message), now)
-    }
-
-    /// Answers the calls that a cut turn left open.
-    pub fn close_open_calls(&mut self, now: Time) -> Result<()> {
-        for call in self.session.open_calls() {
-            self.say(Message::interrupted(&call, now), now)?;
-        }
-        Ok(())
-    }
-
-    /// Notes which model answers from here on, if it is another.
-    pub fn use_model(&mut self, model: &ModelRef, now: Time) -> Result<()> {
-        if self.session.model() == Some(model) {
-            return Ok(());
-        }
-        let body = Body::ModelChange {
-            provider: model.provider.clone(),
-            model_id: model.model.clone(),
-            extra: serde_json::Map::new(),
-        };
-        self.append(body, now)
-    }
-
-    /// Waits until all that was appended is on the disk.
-    pub fn sync(&self) -> Result<()> {
-        let what = format!("write the session file {} to the disk", self.path.display());
-        self.file.sync_data().during(Kind::Internal, what)
-    }
-
-    /// A new file with its header.
-    fn begin(path: PathBuf, file: File, key: &str, now: Time) -> Result<Self> {
-        let session = Session::new(new_header(key, now)?);
-        let mut conversation = Self { session, path, file, length: 0 };
-        conversation.write_line(&conversation.session.header.clone())?;
-        Ok(conversation)
-    }
-
-    /// A file that exists, put right.
-    fn read(path: PathBuf, mut file: File, key: &str, now: Time) -> Result<Self> {
-        let what = format!("read the session file {}", path.display());
-        let scanned = scan(&mut file).during(Kind::Internal, what.clone())?;
-        for warning in &scanned.warnings {
-            log::warn!("the session file {}: {warning}", path.display());
-        }
-        mend(&mut file, &path, scanned.end, now).during(Kind::Internal, what.clone())?;
-        let length = file.metadata().during(Kind::Internal, what)?.len();
-        let Scanned { session, has_header, .. } = scanned;
-        if length == 0 {
-            return Self::begin(path, file, key, now);
-        }
-        if !has_header {
-            log::warn!("the session file {} has no header", path.display());
-        }
-        Ok(Self { session, path, file, length })
-    }
-
-    /// One write; what a full disk let through of it is taken back.
-    fn write_line(&mut self, line: &impl Serialize) -> Result<()> {
-        let what = || format!("append to the session file {}", self.path.display());
-        let mut text = serde_json::to_vec(line).during(Kind::Internal, what())?;
-        if text.len() > LONGEST_LINE {
-            let what = format!("{}: the entry is larger than {LONGEST_LINE} bytes", what());
-            return Err(Error::new(Kind::TooLarge, what));
-        }
-        text.push(b'\n');
-        let written = self.file.write(&text);
-        if written.as_ref().is_ok_and(|it| *it == text.len()) {
-            self.length += text.len() as u64;
-            return Ok(());
-        }
-        let cause = written.err().unwrap_or_else(|| io::ErrorKind::StorageFull.into());
-        let undone = self.file.set_len(self.length);
-        undone.and(Err(cause)).during(Kind::Internal, what())
-    }
-
-    /// Eight hexadecimal digits that no entry of the path has.
-    fn fresh_id(&self) -> Result<String> {
-        loop {
-            let [a, b, c, d] = random()?;
-            let id = format!("{:08x}", u32::from_be_bytes([a, b, c, d]));
-            if !self.session.path().iter().any(|it: &Entry| it.id == id) {
-                return Ok(id);
-            }
-        }
+impl Found {
+    /// The key that a person knows it by, else its id.
+    pub fn name(&self) -> &str {
+        self.key.as_deref().unwrap_or(&self.id)
     }
 }
 
-impl Drop for Conversation {
-    fn drop(&mut self) {
-        // Closing is not enough: a child that is being started at this moment
-        // holds the file, and with it the lock, for a few more instants.
-        if let Err(error) = self.file.unlock() {
-            log::warn!("unlock the session file {}: {error}", self.path.display());
-        }
+fn owner(agent: &str, path: &Path, metadata: Map<String, serde_json::Value>, now: Time) -> Owner {
+    Owner {
+        agent_name: agent.to_owned(),
+        session_file: path.to_string_lossy().into_owned(),
+        created_at: now.to_string(),
+        extra: metadata,
     }
 }
 
-/// Moves a torn last line to a side file; ends one that only lacks its newline.
-fn mend(file: &mut File, path: &Path, end: FileEnd, now: Time) -> io::Result<()> {
-    match end {
-        FileEnd::Whole => Ok(()),
-        FileEnd::Unended => file.write_all(b"\n"),
-        FileEnd::Torn(start) => {
-            let side = aside(path, "torn", now);
-            let mut torn =
-                OpenOptions::new().create_new(true).write(true).mode(0o600).open(&side)?;
-            file.seek(SeekFrom::Start(start))?;
-            io::copy(file, &mut torn)?;
-            torn.sync_all()?;
-            file.set_len(start)?;
-            log::warn!(
-                "the last line of the session file {} was torn; it is now in {}",
-                path.display(),
-                side.display()
-            );
-            Ok(())
-        }
+/// A clash with a running turn, and what a person can do about it.
+fn busy(error: Error, advice: &str) -> Error {
+    match error.kind() {
+        Kind::Conflict => Error::new(Kind::Conflict, format!("{error}; {advice}")),
+        _ => error,
     }
 }
 
-fn open_file(path: &Path) -> Result<File> {
-    open_own(path, OpenOptions::new().create(true).read(true).append(true))
-        .during(Kind::Internal, format!("open the session file {}", path.display()))
-}
-
-fn lock(file: &File, key: &str) -> Result<()> {
-    match file.try_lock() {
-        Ok(()) => Ok(()),
-        Err(std::fs::TryLockError::WouldBlock) => {
-            let what = format!(
-                "a turn is running in the session `{key}`; wait for its end or use another key"
-            );
-            Err(Error::new(Kind::Conflict, what))
-        }
-        Err(std::fs::TryLockError::Error(error)) => {
-            Err(error).during(Kind::Internal, format!("lock the session `{key}`"))
-        }
+fn check_name(name: &str) -> Result<()> {
+    let length = name.chars().count();
+    if length == 0 || length > LONGEST_NAME || name.chars().any(char::is_control) {
+        let what = format!(
+            "`name` has 1 to {LONGEST_NAME} characters and no control characters; \
+             this one has {length}"
+        );
+        return Err(Error::new(Kind::Usage, what));
     }
+    Ok(())
 }
 
-fn new_header(key: &str, now: Time) -> Result<Header> {
-    Ok(Header {
-        kind: HeaderKind::Session,
-        version: VERSION,
-        id: random_uuid()?,
-        timestamp: now.to_string(),
-        cwd: "/workspace".into(),
-        beige: Some(HeaderBeige { session_key: key.to_owned() }),
-        extra: serde_json::Map::new(),
-    })
+/// Whether there is a regular file of that very name.
+pub(super) fn is_file(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|it| it.is_file())
 }
 
-fn random<const N: usize>() -> Result<[u8; N]> {
-    let mut bytes = [0; N];
-    match SystemRandom::new().fill(&mut bytes) {
-        Ok(()) => Ok(bytes),
-        Err(_) => Err(Error::new(Kind::Internal, "the system gives no random numbers")),
-    }
-}
-
-/// Six letters or digits.
-fn random_letters() -> Result<String> {
-    const LETTERS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
-    let bytes: [u8; 6] = random()?;
-    Ok(bytes.iter().map(|it| char::from(LETTERS[usize::from(*it) % LETTERS.len()])).collect())
-}
-
-/// A random UUID (version 4).
-fn random_uuid() -> Result<String> {
-    let mut bytes: [u8; 16] = random()?;
-    bytes[6] = bytes[6] & 0x0f | 0x40;
-    bytes[8] = bytes[8] & 0x3f | 0x80;
-    let hex: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
-    let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
-    Ok(parts.join("-"))
+pub(super) fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
+    use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use super::super::backwards::LONGEST_LINE;
     use super::*;
+    use crate::config::ModelRef;
+    use crate::message::Message;
 
     /// A home of its own for one test.
     struct Place(PathBuf);
@@ -350,7 +397,8 @@ mod tests {
     }
 
     fn texts(conversation: &Conversation) -> Vec<String> {
-        let texts = conversation.session().context().into_iter().map(|it| match it {
+        let context = conversation.session().context();
+        let texts = context.iter().map(|it| match it {
             Message::User(it) => it.content.text(),
             Message::ToolResult(it) => format!("result {}", it.is_error),
             other => format!("{other:?}"),
@@ -507,7 +555,7 @@ mod tests {
             place.store().open("k", "a", now())?.use_model(&model(name), now())?;
         }
         let conversation = place.store().open("k", "a", now())?;
-        assert_eq!(conversation.session().path().len(), 2);
+        assert_eq!(conversation.session().ids().count(), 2);
         assert_eq!(conversation.session().model(), Some(&model("n")));
         Ok(())
     }

@@ -9,33 +9,39 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use super::*;
-use crate::config::{self, Home};
+use crate::config::{self, Home, ModelFacts, Price};
 use crate::error::During;
 use crate::sandbox::Exit;
 use crate::session::Store;
 use crate::worker::Canceller;
 
 /// A folder of its own with a home and a cassette.
-struct Place(PathBuf);
+struct Place {
+    folder: PathBuf,
+    inactivity: Duration,
+    models: BTreeMap<String, ModelFacts>,
+}
 
 impl Place {
     fn new(cassette: &str) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let name = format!("beige-turn-{}-{number}", std::process::id());
-        let place = Self(std::env::temp_dir().join(name));
-        fs::create_dir_all(&place.0)
+        let folder = std::env::temp_dir().join(name);
+        let inactivity = Duration::from_secs(600);
+        let place = Self { folder, inactivity, models: BTreeMap::new() };
+        fs::create_dir_all(&place.folder)
             .and_then(|()| fs::write(place.cassette(), cassette))
             .during(Kind::Internal, "make a place")?;
         Ok(place)
     }
 
     fn cassette(&self) -> PathBuf {
-        self.0.join("tape.jsonl")
+        self.folder.join("tape.jsonl")
     }
 
     fn conversation(&self) -> Result<Conversation> {
-        Store::new(Home::new(self.0.join("home"))).open("k", "a", clock::now())
+        Store::new(Home::new(self.folder.join("home"))).open("k", "a", clock::now())
     }
 
     /// Runs one prompt; what it came to and the events it told.
@@ -55,7 +61,7 @@ impl Place {
             api: config::Api::Replay,
             reach: config::Reach::Cassette(self.cassette()),
             concurrency: None,
-            models: BTreeMap::new(),
+            models: self.models.clone(),
         };
         let providers = Registry::new(&BTreeMap::from([("p".to_owned(), provider)]));
         let model = ModelRef { provider: "p".into(), model: "m".into() };
@@ -64,7 +70,7 @@ impl Place {
             max_tool_output_bytes: 50_000,
             exec_timeout: Duration::from_secs(900),
             http_exec_timeout: Duration::from_secs(120),
-            inactivity: Duration::from_secs(600),
+            inactivity: self.inactivity,
         };
         let turn =
             Turn { model: &model, system: "", tools: &[], limits, providers: &providers, hands };
@@ -78,17 +84,18 @@ impl Place {
     /// `call exec {}`, `result exec: text`, `error exec: text`.
     fn stored(&self) -> Result<Vec<String>> {
         let conversation = self.conversation()?;
-        let messages = conversation.session().path().iter().filter_map(|it| match &it.body {
-            crate::session::Body::Message { message, .. } => Some(message),
-            _ => None,
+        let text = fs::read_to_string(conversation.path()).during(Kind::Internal, "read")?;
+        let messages = text.lines().filter_map(|it| {
+            let line: serde_json::Value = serde_json::from_str(it).ok()?;
+            serde_json::from_value::<Message>(line.get("message")?.clone()).ok()
         });
-        Ok(messages.flat_map(short).collect())
+        Ok(messages.collect::<Vec<_>>().iter().flat_map(short).collect())
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
@@ -358,6 +365,40 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
     };
     let told = turn.run(&mut conversation, "remember me", &mut |_| (), &Cancel::never());
     assert!(told.is_err() && *hands.1.borrow());
+    Ok(())
+}
+
+#[track_caller]
+fn check_cost(events: &str, cost: Option<Price>, want: Value) -> Result<()> {
+    let mut place = Place::new(&line(&[events.to_owned()]))?;
+    place.models.insert("m".into(), ModelFacts { cost, ..ModelFacts::default() });
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    let usage = told.events.iter().find(|it| matches!(it, TurnEvent::Usage { .. }));
+    let usage = serde_json::to_value(usage).unwrap_or_default();
+    assert_eq!(usage["costUsd"], want);
+    Ok(())
+}
+
+#[test]
+fn what_a_call_costs_is_told_where_it_is_known() -> Result<()> {
+    let tokens = r#"{"usage":{"input":1000,"output":500}}"#;
+    let price = Price { input: 1.0, output: 2.0, ..Price::default() };
+    check_cost(tokens, Some(price), json!(0.002))?;
+    check_cost(tokens, Some(Price::default()), json!(0.0))?;
+    check_cost(tokens, None, Value::Null)?;
+    check_cost(r#"{"usage":{"input":1,"cost":{"total":0.5}}}"#, None, json!(0.5))
+}
+
+#[test]
+fn a_turn_in_which_nothing_happens_is_ended() -> Result<()> {
+    let mut place = Place::new(r#"{"delayMs":600000,"events":[{"text":"late"}]}"#)?;
+    place.inactivity = Duration::from_millis(20);
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    let (kind, text) = told.result.clone().err().unwrap_or((Kind::Usage, String::new()));
+    assert_eq!(kind, Kind::Internal);
+    assert!(text.contains("`limits.inactivitySeconds`"), "{text}");
+    assert!(matches!(told.events.last(), Some(TurnEvent::Error { category: "inactive", .. })));
+    assert_eq!(place.stored()?, ["user hi", "answer "]);
     Ok(())
 }
 

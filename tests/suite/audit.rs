@@ -274,3 +274,35 @@ fn a_follower_of_a_log_that_is_not_there_yet_waits_for_it() {
     follow.wait().expect("it ends");
     wait_until("it has ended", || !crate::support::is_alive(follow.id()));
 }
+
+#[test]
+fn a_head_kept_elsewhere_proves_that_nothing_up_to_it_was_rewritten() {
+    let world = some_world();
+    let told = world.run(["audit", "head"]).expect(1).stderr;
+    assert!(told.contains("no record yet"), "{told}");
+    world.exec(&["true"]).expect(0);
+    let head = world.run(["audit", "head"]).expect(0).text();
+    let document = world.run(["audit", "head", "--json"]).expect(0).json();
+    assert_eq!(head, format!("{}:{}\n", document["seq"], document["hash"].as_str().unwrap()));
+    assert_eq!(document["seq"], 2);
+    world.exec(&["false"]).expect(1);
+    let head = head.trim();
+    let against = |head: &str, code: i32| {
+        let report = world.run(["audit", "--verify", "--head", head, "--json"]).expect(code).json();
+        assert_eq!(report["head"]["holds"], code == 0, "{report}");
+        world.run(["audit", "--verify", "--head", head]).expect(code).text()
+    };
+    assert!(against(head, 0).contains("Record 2 is the one that the given head names."));
+    against(&head.to_uppercase(), 0);
+    let other = format!("2:{}", "0".repeat(64));
+    assert!(against(&other, 1).contains("head lost: record 2"));
+    assert!(against(&format!("9{head}"), 1).contains("but record 92 was written"));
+
+    // Written anew from the first line on, the log is sound in itself: only
+    // the head that was kept tells.
+    fs::remove_dir_all(world.home().join("logs")).expect("removed");
+    world.exec(&["echo", "another history"]).expect(0);
+    world.exec(&["true"]).expect(0);
+    world.run(["audit", "--verify"]).expect(0);
+    assert!(against(head, 1).contains("head lost: record 2"));
+}

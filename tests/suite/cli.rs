@@ -7,7 +7,18 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Finished, World, some_world};
 
-const COMMANDS: [&str; 7] = ["setup", "gateway", "exec", "prompt", "sandbox", "audit", "config"];
+const COMMANDS: [&str; 10] = [
+    "setup",
+    "gateway",
+    "exec",
+    "prompt",
+    "sandbox",
+    "audit",
+    "config",
+    "doctor",
+    "completions",
+    "man",
+];
 
 #[test]
 fn help_is_on_standard_output() {
@@ -50,6 +61,8 @@ fn what_is_mistyped_names_the_nearest_and_is_2() {
     check_usage(&world, &["gateway", "strat"], "did you mean `start`?");
     check_usage(&world, &["sandbox", "lits"], "did you mean `list`?");
     check_usage(&world, &["config", "chekc"], "did you mean `check`?");
+    check_usage(&world, &["audit", "haed"], "did you mean `head`?");
+    check_usage(&world, &["completions", "bsah"], "did you mean `bash`?");
     check_usage(&world, &["--versoin"], "did you mean `--version`?");
     for (command, typo, flag) in [
         ("setup", "--hepl", "--help"),
@@ -59,6 +72,8 @@ fn what_is_mistyped_names_the_nearest_and_is_2() {
         ("sandbox", "--ofline", "--offline"),
         ("audit", "--verfy", "--verify"),
         ("config", "--stict", "--strict"),
+        ("doctor", "--jsn", "--json"),
+        ("man", "--confg", "--config"),
     ] {
         check_usage(&world, &[command, typo], &format!("did you mean `{flag}`?"));
     }
@@ -68,6 +83,7 @@ fn what_is_mistyped_names_the_nearest_and_is_2() {
 #[test]
 fn what_makes_no_sense_is_2() {
     let world = some_world();
+    let head = format!("1:{}", "0".repeat(64));
     for arguments in [
         &[][..],
         &["nosuch"],
@@ -83,6 +99,15 @@ fn what_makes_no_sense_is_2() {
         &["audit", "extra"],
         &["audit", "--since", "soon"],
         &["audit", "--verify", "--denied"],
+        &["audit", "--head", &head],
+        &["audit", "--verify", "--head", "1:abc"],
+        &["audit", "--verify", "--head", &head[1..]],
+        &["audit", "head", "extra"],
+        &["audit", "head", "--verify"],
+        &["audit", "head", "--denied"],
+        &["config", "schema", "extra"],
+        &["doctor", "extra"],
+        &["man", "extra"],
         &["config", "show", "--strict"],
         &["prompt", "a"],
         &["prompt", "a", "hi", "extra"],
@@ -187,6 +212,9 @@ fn what_reports_gives_one_document() {
         (&["audit", "--verify", "--json"], 0),
         (&["config", "check", "--json"], 0),
         (&["config", "show", "--json"], 0),
+        (&["config", "schema", "--json"], 0),
+        (&["audit", "head", "--json"], 0),
+        (&["doctor", "--json"], 0),
         (&["exec", "a", "--json", "--", "sh", "-c", "exit 4"], 4),
         (&["prompt", "a", "--json", "hi"], 0),
     ] {

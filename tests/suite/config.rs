@@ -541,3 +541,20 @@ fn places_that_may_not_be_mounted_are_refused() {
     let own = format!("workspaceDir: '{home}/agents/a/workspace',");
     checked(&world, sound("", "", &own)).expect(0);
 }
+
+#[test]
+fn the_schema_needs_no_configuration_and_names_every_part() {
+    let world = world();
+    fs::write(world.config_file(), "{").expect("written");
+    let schema = world.run(["config", "schema"]).expect(0).json();
+    assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
+    assert_eq!(schema["required"], serde_json::json!(["llm", "agents"]));
+    assert_eq!(schema["additionalProperties"], true);
+    let port = schema.pointer("/properties/gateway/properties/port").expect("a port");
+    let want =
+        serde_json::json!({"type": "integer", "minimum": 0, "maximum": 65535, "default": 7433});
+    assert_eq!(*port, want);
+    let strict = world.run(["config", "schema", "--strict"]).expect(0).json();
+    assert_eq!(strict["additionalProperties"], false);
+    assert!(!world.home().exists());
+}

@@ -7,13 +7,20 @@ use serde_json::Value;
 
 use crate::audit::Filter;
 use crate::error::Result;
-use crate::gateway::{Detail, Figures, Handle, Place, PromptRequest, Subscription};
+use crate::gateway::{Detail, Figures, Handle, Place, PromptRequest, SessionChange, Subscription};
 use crate::sandbox::Exit;
+use crate::session::{Listed, Page, Told, Which};
 use crate::tool::{self, CommandCall, Streams};
 use crate::worker::Cancel;
 
 /// One line of the audit log at a time; whether it wants more.
 pub(super) type EachRecord<'a> = &'a mut dyn FnMut(&str) -> Result<bool>;
+
+/// One session of a list at a time; whether it wants more.
+pub(super) type EachSession<'a> = &'a mut dyn FnMut(Listed) -> Result<bool>;
+
+/// One message of a history at a time; whether it wants more.
+pub(super) type EachMessage<'a> = &'a mut dyn FnMut(Told) -> Result<bool>;
 
 /// The gateway, as the routes see it.
 pub(super) trait Engine: Clone + Send + Sync + 'static {
@@ -60,6 +67,19 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription>;
     /// Goes through the audit log.
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()>;
+    /// Lists sessions.
+    fn sessions(&self, which: &Which, each: EachSession) -> Result<()>;
+    /// Tells a session: `first` what it is, then its messages.
+    fn session_history(
+        &self,
+        agent: &str,
+        session: &str,
+        page: &Page,
+        first: &mut dyn FnMut(Listed),
+        each: EachMessage,
+    ) -> Result<bool>;
+    /// Changes an agent's sessions.
+    fn change_session(&self, agent: &str, change: &SessionChange) -> Result<Listed>;
     /// Takes known secrets out of a text.
     fn mask(&self, text: &str) -> String;
     /// Whether nothing new is begun any more.
@@ -134,6 +154,25 @@ impl Engine for Handle {
 
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()> {
         self.audit(filter, each)
+    }
+
+    fn sessions(&self, which: &Which, each: EachSession) -> Result<()> {
+        self.sessions(which, each)
+    }
+
+    fn session_history(
+        &self,
+        agent: &str,
+        session: &str,
+        page: &Page,
+        first: &mut dyn FnMut(Listed),
+        each: EachMessage,
+    ) -> Result<bool> {
+        self.session_history(agent, session, page, first, each)
+    }
+
+    fn change_session(&self, agent: &str, change: &SessionChange) -> Result<Listed> {
+        self.change_session(agent, change)
     }
 
     fn mask(&self, text: &str) -> String {

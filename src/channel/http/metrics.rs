@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use crate::gateway::{Counted, Figures};
+use crate::gateway::{Counted, Figures, ProviderLoad};
 
 /// Content type of the text.
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -12,6 +12,7 @@ pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8"
 pub(super) fn text(figures: &Figures) -> String {
     let mut page = Page::default();
     state(&mut page, figures);
+    loads(&mut page, &figures.health.providers);
     counted(&mut page, &figures.counted);
     page.0
 }
@@ -32,6 +33,27 @@ fn state(page: &mut Page, figures: &Figures) {
     ] {
         page.family(name, "gauge", help);
         page.sample(name, &[], value);
+    }
+}
+
+fn loads(page: &mut Page, loads: &[ProviderLoad]) {
+    type Value = fn(&ProviderLoad) -> f64;
+    let families: [(&str, &str, &str, Value); 4] = [
+        ("beige_provider_workers", "gauge", "Threads.", |it| as_f64(it.workers)),
+        ("beige_provider_running", "gauge", "Model calls that run.", |it| as_f64(it.running)),
+        ("beige_provider_queued", "gauge", "Model calls that wait.", |it| as_f64(it.queued)),
+        (
+            "beige_provider_wait_seconds_total",
+            "counter",
+            "Seconds that model calls waited for a worker.",
+            |it| it.wait_seconds,
+        ),
+    ];
+    for (name, kind, help, value) in families {
+        page.family(name, kind, help);
+        for load in loads {
+            page.sample(name, &[("provider", &load.provider)], value(load));
+        }
     }
 }
 
@@ -65,6 +87,10 @@ fn counted(page: &mut Page, counted: &Counted) {
             page.sample(name, &[("provider", provider), ("kind", kind)], number);
         }
     }
+}
+
+fn as_f64(number: usize) -> f64 {
+    u32::try_from(number).map_or(f64::from(u32::MAX), f64::from)
 }
 
 fn count(number: usize) -> u64 {
@@ -116,6 +142,8 @@ mod tests {
         for want in [
             "# TYPE beige_build_info gauge\nbeige_build_info{version=\"1\"} 1\n",
             "# TYPE beige_waiting_prompts gauge\nbeige_waiting_prompts 3\n",
+            "beige_provider_queued{provider=\"p\"} 4\n",
+            "beige_provider_wait_seconds_total{provider=\"p\"} 1.5\n",
             "beige_turns_total{outcome=\"aborted\"} 2\nbeige_turns_total{outcome=\"done\"} 40\n",
             "beige_model_failures_total{provider=\"a\\\"b\\\\\",category=\"cut\"} 1\n",
             "beige_model_tokens_total{provider=\"a\\\"b\\\\\",kind=\"input\"} 100\n",

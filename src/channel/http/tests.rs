@@ -17,13 +17,16 @@ use crossbeam_channel::{Receiver, Sender, select, unbounded};
 use serde_json::{Value, json};
 use tool_client::frame;
 
-use super::engine::EachRecord;
+use super::engine::{EachMessage, EachRecord, EachSession};
 use super::*;
 use crate::audit::Filter;
 use crate::error::{Error, Kind};
-use crate::gateway::{Detail, Figures, Health, Lines, PromptRequest, Subscription};
+use crate::gateway::{
+    Detail, Figures, Health, Lines, PromptRequest, ProviderLoad, SessionChange, Subscription,
+};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::secret::Secret;
+use crate::session::{Listed, Page, Which};
 use crate::tool::{self, CommandCall, Streams};
 use crate::turn::TurnEvent;
 use crate::worker::Worker;
@@ -229,6 +232,31 @@ impl Engine for Small {
         Ok(subscription)
     }
 
+    fn sessions(&self, which: &Which, each: EachSession) -> Result<()> {
+        let agent_name = which.agent.clone().unwrap_or_default();
+        each(Listed { session_id: "s".into(), agent_name, ..Listed::default() }).map(drop)
+    }
+
+    fn session_history(
+        &self,
+        _agent: &str,
+        session: &str,
+        page: &Page,
+        first: &mut dyn FnMut(Listed),
+        _each: EachMessage,
+    ) -> Result<bool> {
+        if session != "k" {
+            return Err(Error::new(Kind::Missing, format!("there is no session `{session}`")));
+        }
+        first(Listed { session_id: "s".into(), ..Listed::default() });
+        Ok(page.limit == 1)
+    }
+
+    fn change_session(&self, agent: &str, change: &SessionChange) -> Result<Listed> {
+        self.tell(format!("{agent}: {change:?}"));
+        Err(Error::new(Kind::Conflict, "a turn is running"))
+    }
+
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()> {
         if filter.tool.as_deref() == Some("broken") {
             return Err(Error::new(Kind::Internal, "no log"));
@@ -253,6 +281,12 @@ fn failure() -> TurnEvent {
 
 /// Some figures.
 pub(super) fn figures() -> Figures {
+    let load = ProviderLoad {
+        provider: "p".into(),
+        queued: 4,
+        wait_seconds: 1.5,
+        ..ProviderLoad::default()
+    };
     let health = Health {
         status: "ok",
         version: "1",
@@ -264,6 +298,7 @@ pub(super) fn figures() -> Figures {
         sessions: 2,
         running: 5,
         waiting: 3,
+        providers: vec![load],
         reload_error: None,
         degraded: Vec::new(),
     };

@@ -21,7 +21,7 @@ pub(super) fn is_lost(error: &Error) -> bool {
 }
 
 /// Whether a handshake failed, as it does if a certificate is not trusted.
-pub(super) fn is_distrust(error: &Error) -> bool {
+pub(in crate::provider) fn is_distrust(error: &Error) -> bool {
     match error {
         Error::Io(error) => error.kind() == ErrorKind::InvalidData,
         Error::Rustls(_) | Error::Tls(_) => true,

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use ureq::http::Response;
 use ureq::{Agent, Body};
 
+pub(super) use fault::is_distrust;
 pub(super) use roots::certificates;
 pub(super) use target::Target;
 
@@ -91,7 +92,7 @@ impl Post {
             if !exchange.disarm() {
                 return Err(Fault::Cancelled);
             }
-            if was_kept && has_begun && fault::is_lost(&error) {
+            if was_kept && fault::is_lost(&error) {
                 continue;
             }
             if may_turn && !has_begun && fault::is_distrust(&error) && self.roots.turn(&self.target)
@@ -196,4 +197,4 @@ impl Read for Outgoing<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

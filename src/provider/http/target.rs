@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use ureq::http::header::{self, HeaderName, HeaderValue};
+use ureq::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ureq::http::response::Parts;
 use ureq::http::{Request, Response};
 use ureq::tls::{RootCerts, TlsConfig};
@@ -17,11 +17,15 @@ use crate::provider::{Fault, Wire, failure};
 use crate::secret::Redactor;
 
 /// Largest head of a response, in bytes.
-const LARGEST_HEAD: usize = 32 * 1024;
+const LARGEST_HEAD: usize = 16 * 1024;
 
 /// What ureq reads into and writes from, in bytes; there are two of each where
 /// TLS is spoken.
-const BUFFER: usize = 48 * 1024;
+const BUFFER: usize = 24 * 1024;
+
+/// How long a connection is kept without a call: shorter than routers forget
+/// it, which nobody would tell.
+const KEPT: Duration = Duration::from_secs(50);
 
 /// How much longer than the caller ureq itself waits for the socket.
 const BACKSTOP: Duration = Duration::from_secs(10);
@@ -52,7 +56,7 @@ impl Target {
     }
 
     /// `https://host:port/path`, which holds no secret.
-    pub(super) fn url(&self) -> &str {
+    pub(in crate::provider) fn url(&self) -> &str {
         &self.endpoint.base_url
     }
 
@@ -74,7 +78,7 @@ impl Target {
     }
 
     /// An agent that keeps one connection.
-    pub(super) fn agent(&self, roots: RootCerts) -> Result<Agent, Fault> {
+    pub(in crate::provider) fn agent(&self, roots: RootCerts) -> Result<Agent, Fault> {
         let proxy = self.endpoint.proxy.as_ref().map(|it| through(it.expose()));
         let proxy = proxy.transpose().map_err(|_| {
             Fault::Ours(format!("`{}` is not the URL of a proxy", self.setting("proxy")))
@@ -89,6 +93,7 @@ impl Target {
             .tls_config(TlsConfig::builder().root_certs(roots).build())
             .user_agent(concat!("beige/", env!("CARGO_PKG_VERSION")))
             .accept("text/event-stream, application/json")
+            .max_idle_age(KEPT)
             .max_idle_connections(1)
             .max_idle_connections_per_host(1)
             .max_response_header_size(LARGEST_HEAD)
@@ -119,6 +124,20 @@ impl Target {
             let (name, value) = self.header(name, value)?;
             headers.insert(name, value);
         }
+        self.introduce(headers)?;
+        Ok(request)
+    }
+
+    /// A question without a body, with the key and a person's headers.
+    pub(in crate::provider) fn question(&self, path: &str) -> Result<Request<()>, Fault> {
+        let request = Request::get(format!("{}{path}", self.url())).body(());
+        let mut request = request.map_err(|it| self.unsendable(&it))?;
+        self.introduce(request.headers_mut())?;
+        Ok(request)
+    }
+
+    /// Says who asks.
+    fn introduce(&self, headers: &mut HeaderMap) -> Result<(), Fault> {
         if let Some(key) = &self.endpoint.api_key {
             let (name, before) = self.key_header;
             let (name, value) = self.header(name, &format!("{before}{}", key.expose()))?;
@@ -128,7 +147,7 @@ impl Target {
             let (name, value) = self.header(name, value.expose())?;
             headers.insert(name, value);
         }
-        Ok(request)
+        Ok(())
     }
 
     /// The provider said no: its status, its headers, its own words.
@@ -165,7 +184,7 @@ impl Target {
     }
 
     /// The same fault without a secret of this server.
-    pub(super) fn mask(&self, fault: Fault) -> Fault {
+    pub(in crate::provider) fn mask(&self, fault: Fault) -> Fault {
         fault.map_text(|it| self.redactor.mask(&self.whole(&it)).into_owned())
     }
 

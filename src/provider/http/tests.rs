@@ -1,6 +1,7 @@
 //! Calls over real sockets: what a server, a proxy or a person can do to one.
 
-mod server;
+pub(in crate::provider) mod server;
+mod tls;
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -356,6 +357,16 @@ fn a_secret_that_comes_back_is_not_told() {
             vec![("Authorization".into(), Secret::new("Basic also-must-not-be-seen"))];
         check_fault(ask(&pool(&endpoint)), "refused", "I got POST");
     }
+}
+
+#[test]
+fn a_secret_in_the_middle_of_an_answer_is_not_told() {
+    let server = Server::start(|_, peer| {
+        peer.request();
+        peer.begin(&format!("!no such key: {KEY}"));
+        peer.wait_for_the_end();
+    });
+    check_fault(ask(&pool(&endpoint(server.url()))), "unavailable", "no such key: ••••");
 }
 
 #[test]

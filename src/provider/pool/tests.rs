@@ -14,7 +14,7 @@ const PATIENT: Duration = Duration::from_secs(60);
 const PATIENCE: Patience =
     Patience { first_byte: None, idle: None, refusal: PATIENT, inactivity: PATIENT };
 
-/// Every byte is text; `.` is the end mark.
+/// Every byte is text; `.` is the end mark, and `!` begins an error.
 #[derive(Default)]
 pub(in crate::provider) struct Plain {
     is_done: bool,
@@ -23,6 +23,9 @@ pub(in crate::provider) struct Plain {
 impl Decoder for Plain {
     fn feed(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
         let text = String::from_utf8_lossy(bytes);
+        if let Some(error) = text.strip_prefix('!') {
+            return Err(Fault::Unavailable(format!("`p`: {error}")));
+        }
         match text.split_once('.') {
             Some((text, _)) => {
                 deltas.push(Delta::Text(text.to_owned()));

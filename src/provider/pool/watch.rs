@@ -191,4 +191,16 @@ mod tests {
         check(5, &[heard(), Event::Refused], Some(Expired::Refusal));
         check(5, &[heard(), Event::Whole], Some(Expired::Tail));
     }
+
+    #[test]
+    fn what_was_cut_is_awaited_no_longer_than_a_turn_may_be_silent() {
+        let now = Instant::now();
+        let patience =
+            Patience { first_byte: None, idle: None, refusal: seconds(3), inactivity: seconds(60) };
+        let mut watch = Watch::new(patience, now);
+        watch.saw(&Event::Refused, now);
+        watch.cut(now + seconds(3));
+        let late = Expired::Late(Limit::Inactivity(seconds(60)));
+        assert_eq!(watch.due(), Some((now + seconds(63), late)));
+    }
 }

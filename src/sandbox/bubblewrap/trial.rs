@@ -21,18 +21,19 @@ const TRIALS: usize = 3;
 /// Lets bwrap make user namespaces where AppArmor restricts them.
 const APPARMOR_PROFILE: &str = include_str!("../../../sandbox/apparmor-bwrap");
 
-/// Tries it. Starts two short programs.
-pub(super) fn check(host: &HostLayout) -> Result<()> {
+/// Tries it; answers with the version. Starts two short programs.
+pub(super) fn check(host: &HostLayout) -> Result<String> {
     let mut version = Command::new(&host.bwrap);
     version.arg("--version").env_clear();
-    judge_version(&oneshot::run(version, TRIAL_LIMIT)?.stdout)?;
+    let version = oneshot::run(version, TRIAL_LIMIT)?.stdout;
+    judge_version(&version)?;
     let mut complaint = String::new();
     // A mount of somebody else that goes away meanwhile fails a trial; it does
     // not fail three.
     for _ in 0..TRIALS {
         let trial = oneshot::run(argv::trial(host), TRIAL_LIMIT)?;
         if trial.status.success() {
-            return Ok(());
+            return Ok(version.trim_start_matches("bubblewrap ").to_owned());
         }
         complaint = trial.stderr;
     }

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::after;
 
 use super::argv::docker;
-use super::client::{call, failure, image_id};
+use super::client::{call, failure, image_id, remove};
 use crate::config::home::{create_private, open_own};
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::oneshot;
@@ -123,6 +123,57 @@ pub fn build_either(name: &str, progress: Progress<'_>) -> Result<Form> {
     progress(&format!("{refused}; making the image {name} {}", Form::Offline));
     build_offline(name, progress)?;
     Ok(Form::Offline)
+}
+
+/// Programs that agents look for in an image.
+const LOOKED_FOR: &str =
+    "for it in sh curl jq python3 node deno; do command -v $it >/dev/null && echo $it; done; :";
+
+/// How long a look into an image may take.
+const LOOK_WITHIN: Duration = Duration::from_secs(30);
+
+/// Which of the usual programs an image has, found out by a container that is
+/// gone on return; `None` if it has no shell, without which no agent can run
+/// anything.
+pub fn programs(name: &str) -> Result<Option<Vec<String>>> {
+    let doing = format!("look into the image {name}");
+    let container = format!("beige-doctor-{}-{:08x}", std::process::id(), hash_of(name));
+    let ran = oneshot::run(look_command(name, &container), LOOK_WITHIN);
+    let complaint = match ran {
+        Ok(finished) if finished.status.success() => {
+            return Ok(Some(finished.stdout.lines().map(str::to_owned).collect()));
+        }
+        Ok(finished) => finished.stderr,
+        Err(error) => error.to_string(),
+    };
+    // What could not start, or hung, is still there.
+    remove(&container)?;
+    let absent = ["executable file not found", "no such file or directory"];
+    match absent.iter().any(|it| complaint.contains(it)) {
+        true => Ok(None),
+        false => Err(failure(&doing, &complaint)),
+    }
+}
+
+fn look_command(name: &str, container: &str) -> Command {
+    let mut command = docker(&["run", "--rm", "--pull", "never", "--name", container]);
+    command.args([
+        "--network",
+        "none",
+        "--cap-drop",
+        "ALL",
+        "--read-only",
+        "--user",
+        "65534:65534",
+    ]);
+    command.args(["--security-opt", "no-new-privileges", "--log-driver", "none"]);
+    command.args(["--no-healthcheck", "--entrypoint", "/bin/sh", name, "-c", LOOKED_FOR]);
+    command
+}
+
+/// Keeps two looks of one process apart.
+fn hash_of(name: &str) -> u32 {
+    name.bytes().fold(0, |hash: u32, it| hash.wrapping_mul(31).wrapping_add(it.into()))
 }
 
 /// The id of the image, which is built first if it is the default one and

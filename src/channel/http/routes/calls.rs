@@ -9,14 +9,15 @@ use base64::engine::general_purpose::STANDARD;
 use crossbeam_channel::{Sender, after, bounded, select};
 use serde_json::{Value, json};
 
+use super::array::Array;
 use super::requests::{CommandRequest, ToolRequest};
 use super::{Call, Task, send};
 use crate::audit::Filter;
 use crate::channel::http::answer::Answer;
 use crate::channel::http::engine::Engine;
 use crate::channel::http::failure::{outcome, refusal};
-use crate::channel::http::stream::{Line, NDJSON, Pieces, QUIET, Reply, pump};
-use crate::error::{During, Error, Kind, Result};
+use crate::channel::http::stream::{Line, NDJSON, QUIET, pump};
+use crate::error::Error;
 use crate::gateway::{Detail, PromptRequest, Subscription, Told};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::tool::Streams;
@@ -34,6 +35,7 @@ impl<E: Engine> Call<E> {
             Task::Prompt(request) => self.prompt(request),
             Task::PromptStream(request) => self.prompt_stream(request),
             Task::Audit(filter) => self.audit(&filter),
+            Task::Session(task) => self.session(task),
             Task::Abort(agent, key) => self.abort(&agent, &key),
         }
     }
@@ -131,16 +133,9 @@ impl<E: Engine> Call<E> {
     }
 
     fn audit(self, filter: &Filter) {
-        let mut records = Records::Unsent(Some(self.reply));
-        let told = self.engine.audit(filter, &mut |record| records.add(record).map(|()| true));
-        match (told, records) {
-            (Ok(()), records) => drop(records.finish()),
-            (Err(error), Records::Unsent(Some(reply))) => {
-                send(reply, &refusal(&self.engine, &error));
-            }
-            // Cut short: the client sees that it is not whole.
-            (Err(error), _) => log::warn!("the audit log was not sent to its end: {error}"),
-        }
+        let mut list = Array::new(self.reply, "{\"records\":[");
+        let told = self.engine.audit(filter, &mut |record| list.add(record).map(|()| true));
+        list.finish(&self.engine, told.map(|()| "}".into()));
     }
 }
 
@@ -228,42 +223,4 @@ fn no_outcome() -> Answer {
 fn line(told: Told) -> Line {
     let text = serde_json::to_string(&told.event).unwrap_or_default();
     if told.event.is_last() { Line::Last(text) } else { Line::More(text) }
-}
-
-/// `{"records":[…]}`, written as the records come; the head waits for the
-/// first one, so that a failure before it still has its status.
-enum Records {
-    Unsent(Option<Reply>),
-    Sent(Pieces),
-}
-
-impl Records {
-    fn add(&mut self, record: &str) -> Result<()> {
-        let written = match self {
-            Self::Unsent(reply) => match reply.take() {
-                Some(reply) => reply.start("application/json").and_then(|mut pieces| {
-                    pieces.write(format!("{{\"records\":[{record}").as_bytes())?;
-                    *self = Self::Sent(pieces);
-                    Ok(())
-                }),
-                None => Err(io::ErrorKind::BrokenPipe.into()),
-            },
-            Self::Sent(pieces) => pieces.write(format!(",{record}").as_bytes()),
-        };
-        written.during(Kind::Cancelled, "send an audit record")
-    }
-
-    fn finish(self) -> io::Result<()> {
-        match self {
-            Self::Unsent(Some(reply)) => {
-                send(reply, &Answer::json(&json!({ "records": [] })));
-                Ok(())
-            }
-            Self::Unsent(None) => Ok(()),
-            Self::Sent(mut pieces) => {
-                pieces.write(b"]}")?;
-                pieces.finish()
-            }
-        }
-    }
 }

@@ -3,10 +3,12 @@
 //! prompt, exec and every stream get a thread of their own, of which there are
 //! no more than the door lets connections in.
 
+mod array;
 mod calls;
 mod gateway;
 mod path;
 mod requests;
+mod sessions;
 
 use std::sync::Arc;
 
@@ -16,6 +18,7 @@ use tiny_http::Request;
 
 pub(super) use super::failure::refusal;
 pub(super) use calls::report;
+use path::SessionRoute;
 pub(super) use path::{Route, route};
 pub(super) use requests::CommandRequest;
 
@@ -24,9 +27,10 @@ use super::engine::Engine;
 use super::stream::Reply;
 use crate::audit::Filter;
 use crate::clock;
-use crate::gateway::PromptRequest;
+use crate::gateway::{PromptRequest, SessionChange};
 use crate::worker::{Cancel, Crew};
 use requests::{Checked, PromptBody, ToolRequest};
+use sessions::SessionTask;
 
 /// The channel of sessions that are made here.
 const CHANNEL: &str = "api";
@@ -56,6 +60,7 @@ enum Task {
     Prompt(PromptRequest),
     PromptStream(PromptRequest),
     Audit(Filter),
+    Session(SessionTask),
     Abort(String, String),
 }
 
@@ -112,6 +117,10 @@ impl<E: Engine> Routes<E> {
             }
             Route::Prompt(agent) => Task::Prompt(self.prompt_request(agent, body)?),
             Route::PromptStream(agent) => Task::PromptStream(self.prompt_request(agent, body)?),
+            Route::Sessions(agent, route) => {
+                self.require(&agent)?;
+                Task::Session(session_task(agent, route, asked, body)?)
+            }
             // Also while the gateway drains: it helps it to end.
             Route::Abort(agent, key) => Task::Abort(agent, key),
         };
@@ -151,6 +160,35 @@ impl<E: Engine> Routes<E> {
             send(reply, &Answer::error(503, "the gateway runs all the calls it can; try again"));
         }
     }
+}
+
+/// What is asked of an agent's sessions.
+fn session_task(
+    agent: String,
+    route: SessionRoute,
+    asked: &Asked,
+    body: &[u8],
+) -> Result<SessionTask, Answer> {
+    let query = || path::query(&asked.target).ok_or_else(|| bad("malformed query"));
+    let change = match route {
+        SessionRoute::List => {
+            return Ok(SessionTask::List(checked(sessions::which(agent, query()?))?));
+        }
+        SessionRoute::Show(session) => {
+            let page = checked(sessions::page(query()?))?;
+            return Ok(SessionTask::History { agent, session, page });
+        }
+        SessionRoute::New => SessionChange::New { key: checked(requests::session_key(body))? },
+        SessionRoute::Resume => {
+            let (key, id) = checked(requests::key_and_id(body))?;
+            SessionChange::Resume { key, id }
+        }
+        SessionRoute::Name(session) => {
+            SessionChange::Name { session, name: checked(requests::session_name(body))? }
+        }
+        SessionRoute::Remove(session) => SessionChange::Remove { session },
+    };
+    Ok(SessionTask::Change { agent, change })
 }
 
 /// Refuses an agent that does not exist, and any while the gateway drains.

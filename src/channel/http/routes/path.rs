@@ -22,6 +22,25 @@ pub(in crate::channel::http) enum Route {
     PromptStream(String),
     /// `POST /api/agents/:name/sessions/:key/abort`
     Abort(String, String),
+    /// Below `/api/agents/:name/sessions`
+    Sessions(String, SessionRoute),
+}
+
+/// A route of an agent's sessions, with the key or id that its path names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::channel::http) enum SessionRoute {
+    /// `GET …/sessions`
+    List,
+    /// `POST …/sessions/new`
+    New,
+    /// `POST …/sessions/resume`
+    Resume,
+    /// `GET …/sessions/:key`
+    Show(String),
+    /// `DELETE …/sessions/:key`
+    Remove(String),
+    /// `PATCH …/sessions/:key/name`
+    Name(String),
 }
 
 /// The route, or 404, or 405 with what is allowed, or 400 for a path that is
@@ -30,12 +49,16 @@ pub(in crate::channel::http) fn route(method: &str, target: &str) -> Result<Rout
     let path = target.split_once('?').map_or(target, |(path, _)| path);
     let parts = path.split('/').skip(1).map(decoded).collect::<Option<Vec<_>>>();
     let parts = parts.ok_or_else(|| Answer::error(400, "the path is not percent-encoded UTF-8"))?;
-    let (route, allowed) =
-        find(&parts).ok_or_else(|| Answer::error(404, "there is no such route"))?;
-    if method == allowed {
-        return Ok(route);
+    let mut found = find_of_sessions(&parts);
+    found.extend(find(&parts));
+    if found.is_empty() {
+        return Err(Answer::error(404, "there is no such route"));
     }
-    Err(Answer::error(405, format!("this route is for {allowed}")).with("Allow", allowed))
+    let allowed = found.iter().map(|it| it.1).collect::<Vec<_>>().join(", ");
+    let route = found.into_iter().find(|it| it.1 == method);
+    route.map(|it| it.0).ok_or_else(|| {
+        Answer::error(405, format!("this route is for {allowed}")).with("Allow", allowed)
+    })
 }
 
 /// The values of a query, decoded, `+` for a blank; `None` if it is malformed.
@@ -72,6 +95,31 @@ fn find_of_agent(name: String, rest: &[&str]) -> Option<(Route, &'static str)> {
         ["sessions", key, "abort"] => Some((Route::Abort(name, (*key).to_owned()), "POST")),
         _ => None,
     }
+}
+
+/// One path may have several methods here.
+fn find_of_sessions(parts: &[String]) -> Vec<(Route, &'static str)> {
+    let parts = parts.iter().map(String::as_str).collect::<Vec<_>>();
+    let ["api", "agents", agent, "sessions", rest @ ..] = parts.as_slice() else {
+        return Vec::new();
+    };
+    let of = |session: &str| session.to_owned();
+    let routes = match rest {
+        [] => vec![(SessionRoute::List, "GET")],
+        // A key of that name can be shown and removed all the same.
+        ["new"] => vec![(SessionRoute::New, "POST")],
+        ["resume"] => vec![(SessionRoute::Resume, "POST")],
+        [key, "name"] => vec![(SessionRoute::Name(of(key)), "PATCH")],
+        _ => Vec::new(),
+    };
+    let of_key = match rest {
+        [key] if !key.is_empty() => {
+            vec![(SessionRoute::Show(of(key)), "GET"), (SessionRoute::Remove(of(key)), "DELETE")]
+        }
+        _ => Vec::new(),
+    };
+    let all = routes.into_iter().chain(of_key);
+    all.map(|(route, method)| (Route::Sessions((*agent).to_owned(), route), method)).collect()
 }
 
 /// Percent-decoding, once; `None` for a broken escape or what is not UTF-8.
@@ -152,6 +200,26 @@ mod tests {
         for broken in ["%", "%4", "%zz", "%+1", "%E0%A4%A", "%ff"] {
             check("POST", &format!("/api/agents/{broken}/exec"), Err(400));
         }
+    }
+
+    #[test]
+    fn the_routes_of_sessions_have_several_methods() {
+        let of = |route| Ok(Route::Sessions("a".into(), route));
+        check("GET", "/api/agents/a/sessions?all", of(SessionRoute::List));
+        check("POST", "/api/agents/a/sessions/new", of(SessionRoute::New));
+        check("GET", "/api/agents/a/sessions/new", of(SessionRoute::Show("new".into())));
+        check("POST", "/api/agents/a/sessions/resume", of(SessionRoute::Resume));
+        let key = || "tui:a/b:é %".to_owned();
+        let path = "/api/agents/a/sessions/tui%3Aa%2Fb%3A%C3%A9%20%25";
+        check("GET", path, of(SessionRoute::Show(key())));
+        check("DELETE", path, of(SessionRoute::Remove(key())));
+        check("PATCH", &format!("{path}/name"), of(SessionRoute::Name(key())));
+        check("POST", path, Err(405));
+        check("GET", &format!("{path}/name"), Err(405));
+        check("GET", "/api/agents/a/sessions/", Err(404));
+        check("GET", "/api/agents/a/sessions/k/other", Err(404));
+        let allow = route("PUT", path).map_err(|it| it.further);
+        assert_eq!(allow, Err(Some(("Allow", "GET, DELETE".into()))));
     }
 
     #[test]

@@ -14,6 +14,7 @@ use serde_json::{Map, Value};
 use crate::audit::{Filter, parse_since};
 use crate::clock::Time;
 use crate::config::ModelRef;
+use crate::session::check_key;
 use crate::tool::CommandCall;
 
 /// Values that a body may hold: a short body of many small ones would take
@@ -83,6 +84,30 @@ impl PromptBody {
         fields.nothing_else()?;
         Ok(Self { message, session_key, model })
     }
+}
+
+/// Body of `POST …/sessions/new`.
+pub(super) fn session_key(body: &[u8]) -> Checked<String> {
+    let mut fields = Fields::parse(body)?;
+    let key = fields.required("sessionKey", key)?;
+    fields.nothing_else()?;
+    Ok(key)
+}
+
+/// Body of `POST …/sessions/resume`.
+pub(super) fn key_and_id(body: &[u8]) -> Checked<(String, String)> {
+    let mut fields = Fields::parse(body)?;
+    let pair = (fields.required("sessionKey", key)?, fields.required("sessionId", text)?);
+    fields.nothing_else()?;
+    Ok(pair)
+}
+
+/// Body of `PATCH …/sessions/:key/name`.
+pub(super) fn session_name(body: &[u8]) -> Checked<String> {
+    let mut fields = Fields::parse(body)?;
+    let name = fields.required("name", text)?;
+    fields.nothing_else()?;
+    Ok(name)
 }
 
 /// The filters of `GET /api/audit`, as on the command line.
@@ -222,6 +247,12 @@ fn text(value: Value) -> Checked<String> {
         Value::String(_) => Err("must not hold a NUL".into()),
         _ => Err("must be a string".into()),
     }
+}
+
+fn key(value: Value) -> Checked<String> {
+    let key = text(value)?;
+    check_key(&key).map_err(|it| format!("does not do: {it}"))?;
+    Ok(key)
 }
 
 fn object(value: Value) -> Checked<Map<String, Value>> {
@@ -370,6 +401,20 @@ mod tests {
         check(PromptBody::parse, "{}", "`message`");
         check(PromptBody::parse, r#"{"message":["a"]}"#, "`message`");
         check(PromptBody::parse, r#"{"message":"a","model":{"provider":"p"}}"#, "`modelId`");
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_change_of_sessions_is_named() {
+        check(session_key, "{}", "`sessionKey`");
+        check(session_key, r#"{"sessionKey":7}"#, "`sessionKey`");
+        check(session_key, r#"{"sessionKey":""}"#, "`sessionKey`");
+        check(session_key, r#"{"sessionKey":"a\nb"}"#, "`sessionKey`");
+        check(session_key, r#"{"sessionKey":"a","x":1}"#, "`x`");
+        check(key_and_id, r#"{"sessionKey":"a"}"#, "`sessionId`");
+        check(key_and_id, r#"{"sessionId":"a"}"#, "`sessionKey`");
+        check(session_name, r#"{"name":null}"#, "`name`");
+        let pair = Ok(("k".to_owned(), "i".to_owned()));
+        assert_eq!(key_and_id(br#"{"sessionKey":"k","sessionId":"i"}"#), pair);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use crate::worker::Worker;
 /// Longest time that a client may be silent; reached by a fault only.
 const PATIENT: Duration = Duration::from_secs(60);
 
-pub(super) struct Server {
+pub(in crate::provider) struct Server {
     address: String,
     seen: Arc<Seen>,
     _thread: Worker,
@@ -27,7 +27,7 @@ struct Seen {
 
 impl Server {
     /// Serves connections one after another; `serve` is told which one it is.
-    pub(super) fn start(serve: impl Fn(usize, &mut Peer) + Send + 'static) -> Self {
+    pub(in crate::provider) fn start(serve: impl Fn(usize, &mut Peer) + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("bind to loopback");
         let address = listener.local_addr().expect("an address").to_string();
         let seen = Arc::new(Seen::default());
@@ -47,16 +47,16 @@ impl Server {
         Self { address, seen, _thread: thread.expect("a thread") }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(in crate::provider) fn url(&self) -> String {
         format!("http://{}/v1", self.address)
     }
 
     /// `host:port`.
-    pub(super) fn address(&self) -> &str {
+    pub(in crate::provider) fn address(&self) -> &str {
         &self.address
     }
 
-    pub(super) fn connections(&self) -> usize {
+    pub(in crate::provider) fn connections(&self) -> usize {
         self.seen.connections.load(Ordering::SeqCst)
     }
 }
@@ -79,13 +79,13 @@ impl Drop for Server {
 }
 
 /// One connection, from the server's side.
-pub(super) struct Peer {
+pub(in crate::provider) struct Peer {
     stream: TcpStream,
 }
 
 impl Peer {
     /// The next request with its body; `None` at the connection's end.
-    pub(super) fn request(&mut self) -> Option<String> {
+    pub(in crate::provider) fn request(&mut self) -> Option<String> {
         let mut text = self.head()?;
         let lower = text.to_lowercase();
         let length = lower.split("content-length: ").nth(1).and_then(|it| it.lines().next());
@@ -97,7 +97,7 @@ impl Peer {
     }
 
     /// Bytes to the end of a head.
-    pub(super) fn head(&mut self) -> Option<String> {
+    pub(in crate::provider) fn head(&mut self) -> Option<String> {
         let mut head = Vec::new();
         while !head.ends_with(b"\r\n\r\n") {
             head.extend(self.bytes(1)?);
@@ -106,36 +106,36 @@ impl Peer {
     }
 
     /// So many bytes.
-    pub(super) fn bytes(&mut self, count: usize) -> Option<Vec<u8>> {
+    pub(in crate::provider) fn bytes(&mut self, count: usize) -> Option<Vec<u8>> {
         let mut bytes = vec![0; count];
         self.stream.read_exact(&mut bytes).ok()?;
         Some(bytes)
     }
 
-    pub(super) fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(in crate::provider) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         // A client that has left is no fault of a server.
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
     /// The head of an answer in chunks, and its first chunk.
-    pub(super) fn begin(&mut self, text: &str) {
+    pub(in crate::provider) fn begin(&mut self, text: &str) {
         self.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n");
         self.send("Transfer-Encoding: chunked\r\n\r\n");
         self.chunk(text);
     }
 
-    pub(super) fn chunk(&mut self, text: &str) {
+    pub(in crate::provider) fn chunk(&mut self, text: &str) {
         self.send(format!("{:x}\r\n{text}\r\n", text.len()));
     }
 
     /// A whole answer.
-    pub(super) fn answer(&mut self, text: &str) {
+    pub(in crate::provider) fn answer(&mut self, text: &str) {
         self.begin(text);
         self.send("0\r\n\r\n");
     }
 
     /// Says nothing more until the client hangs up.
-    pub(super) fn wait_for_the_end(&mut self) {
+    pub(in crate::provider) fn wait_for_the_end(&mut self) {
         let mut rest = [0; 256];
         loop {
             match self.stream.read(&mut rest) {

@@ -1,0 +1,297 @@
+//! `beige completions`: scripts for shells, and what the scripts ask. The
+//! scripts hold no table: they hand the words to `beige completions answer`,
+//! which walks the command table, so that a script never lags behind a binary.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use lexopt::Arg::Value as Positional;
+
+use super::table::{Action, COMMON, Command, Flag, NOTHING, Takes, Word, action};
+use super::{COMMANDS, Invocation, print, unknown, unknown_action};
+use crate::config::{Surroundings, examine};
+use crate::error::{Error, Kind, Result};
+
+/// `beige completions`.
+pub(super) const COMMAND: Command = Command {
+    name: "completions",
+    summary: "Print completions for bash, zsh or fish",
+    help: "\
+Usage: beige completions bash
+       beige completions zsh
+       beige completions fish
+       beige completions answer -- [WORD…]
+
+Prints a script that completes commands, flags, the agents of the configuration
+and files. Into the shell that runs, or its start file:
+
+  bash   eval \"$(beige completions bash)\"
+  zsh    source <(beige completions zsh)       (after compinit)
+  fish   beige completions fish | source
+
+  answer  what the scripts ask at each TAB: the words after `beige` up to the
+          cursor; the answer is one proposal a line, with what it means behind
+          a tab. `:files` and `:programs` stand for those of the host.
+
+  --config FILE  take the agents from this configuration
+",
+    takes: NOTHING,
+    actions: &[action("bash", &[]), action("zsh", &[]), action("fish", &[]), action("answer", &[])],
+    run,
+};
+
+const BASH: &str = include_str!("completions/beige.bash");
+const ZSH: &str = include_str!("completions/beige.zsh");
+const FISH: &str = include_str!("completions/beige.fish");
+
+fn run(invocation: &mut Invocation) -> Result<u8> {
+    let name = match invocation.next()? {
+        Some(Positional(name)) => name.to_string_lossy().into_owned(),
+        Some(other) => return Err(unknown(&COMMAND, &other)),
+        None => return Err(Error::new(Kind::Usage, "say bash, zsh or fish")),
+    };
+    let script = match name.as_str() {
+        "bash" => BASH,
+        "zsh" => ZSH,
+        "fish" => FISH,
+        "answer" => return answer(invocation),
+        other => return Err(unknown_action(&COMMAND, other)),
+    };
+    if let Some(extra) = invocation.next()? {
+        return Err(unknown(&COMMAND, &extra));
+    }
+    print(script)?;
+    Ok(0)
+}
+
+fn answer(invocation: &mut Invocation) -> Result<u8> {
+    if !invocation.at_separator() {
+        return Err(Error::new(Kind::Usage, "write `--` before the words"));
+    }
+    let words: Vec<String> = invocation.rest()?.into_iter().map(lossy).collect();
+    let (current, before) = match words.split_last() {
+        Some((current, before)) => (current.as_str(), before),
+        None => ("", &[][..]),
+    };
+    let place = Place::after(before);
+    let mut lines = String::new();
+    for it in place.proposals(current, &|named| agents(invocation, named)) {
+        lines.push_str(&format!("{it}\n"));
+    }
+    print(&lines)?;
+    Ok(0)
+}
+
+fn lossy(word: OsString) -> String {
+    word.to_string_lossy().into_owned()
+}
+
+/// Names of the agents; none where the configuration is not sound, since a
+/// complaint would stand in the middle of what is being typed.
+fn agents(invocation: &Invocation, named: Option<PathBuf>) -> Vec<String> {
+    let file = named.map_or_else(|| invocation.config_file(), Ok);
+    let (Ok(file), Ok(home)) = (file, invocation.home()) else { return Vec::new() };
+    let examined = examine(&file, &home, &Surroundings::of_this_process());
+    examined.sound.map(|(config, _)| config.agents.into_keys().collect()).unwrap_or_default()
+}
+
+/// Where in the table the words so far have led.
+#[derive(Default)]
+struct Place {
+    command: Option<&'static Command>,
+    action: Option<&'static Action>,
+    operands: usize,
+    /// The flag whose value comes next.
+    owing: Option<&'static Flag>,
+    /// Behind the `--` before a program: so many words of it.
+    program: Option<usize>,
+    /// `beige help`.
+    in_help: bool,
+    config: Option<PathBuf>,
+}
+
+impl Place {
+    fn after(words: &[String]) -> Self {
+        let mut place = Self::default();
+        words.iter().for_each(|it| place.take(it));
+        place
+    }
+
+    fn take(&mut self, word: &str) {
+        if let Some(count) = &mut self.program {
+            *count += 1;
+        } else if self.owing.is_some() && word == "=" {
+            // bash parts `--flag=value` into three words.
+        } else if let Some(flag) = self.owing.take() {
+            self.note(flag, word);
+        } else if word == "--" {
+            self.program = self.takes().operands.contains(&Word::Program).then_some(0);
+        } else if word.starts_with('-') {
+            match word.split_once('=') {
+                Some((name, value)) => {
+                    self.flag(name).into_iter().for_each(|it| self.note(it, value))
+                }
+                None => self.owing = self.flag(word).filter(|it| it.value.is_some()),
+            }
+        } else {
+            self.take_operand(word);
+        }
+    }
+
+    fn take_operand(&mut self, word: &str) {
+        match self.command {
+            None if word == "help" => self.in_help = true,
+            None => self.command = COMMANDS.iter().find(|it| it.name == word).copied(),
+            Some(command) if self.action.is_none() && self.operands == 0 => {
+                self.action = command.actions.iter().find(|it| it.name == word);
+                self.operands = usize::from(self.action.is_none());
+            }
+            Some(_) => self.operands += 1,
+        }
+    }
+
+    fn note(&mut self, flag: &Flag, value: &str) {
+        if flag.names.contains(&"--config") {
+            self.config = Some(value.into());
+        }
+    }
+
+    fn flag(&self, name: &str) -> Option<&'static Flag> {
+        self.flags().find(|it| it.names.contains(&name))
+    }
+
+    fn flags(&self) -> impl Iterator<Item = &'static Flag> {
+        self.takes().flags.iter().chain(COMMON)
+    }
+
+    fn takes(&self) -> Takes {
+        match (self.action, self.command) {
+            (Some(action), _) => action.takes,
+            (None, Some(command)) => command.takes,
+            (None, None) => NOTHING,
+        }
+    }
+
+    /// What could stand here, each with what it means behind a tab.
+    fn proposals(
+        self,
+        current: &str,
+        agents: &dyn Fn(Option<PathBuf>) -> Vec<String>,
+    ) -> Vec<String> {
+        match self.program {
+            Some(0) => return vec![":programs".into()],
+            Some(_) => return vec![":files".into()],
+            None => {}
+        }
+        let valued = current.split_once('=').filter(|_| current.starts_with("--"));
+        let flag = self.owing.or_else(|| self.flag(valued?.0));
+        if let Some(kind) = flag.and_then(|it| it.value) {
+            return self.of_kind(kind, agents);
+        }
+        if current.starts_with('-') {
+            return self.flag_names();
+        }
+        if self.in_help || self.command.is_none() {
+            return commands();
+        }
+        let actions = self.command.filter(|_| self.action.is_none() && self.operands == 0);
+        let mut proposals: Vec<String> =
+            actions.into_iter().flat_map(Command::action_names).map(str::to_owned).collect();
+        match self.takes().operands.get(self.operands) {
+            Some(kind) => proposals.extend(self.of_kind(*kind, agents)),
+            None if proposals.is_empty() => proposals = self.flag_names(),
+            None => {}
+        }
+        proposals
+    }
+
+    fn of_kind(&self, kind: Word, agents: &dyn Fn(Option<PathBuf>) -> Vec<String>) -> Vec<String> {
+        match kind {
+            Word::Any => Vec::new(),
+            Word::Agent => agents(self.config.clone()),
+            Word::File => vec![":files".into()],
+            Word::Program => vec!["--\tthe command follows".into()],
+            Word::OneOf(words) => words.iter().map(|it| (*it).to_owned()).collect(),
+        }
+    }
+
+    fn flag_names(&self) -> Vec<String> {
+        let told = |flag: &Flag| self.command.map(|it| it.told_of(flag)).unwrap_or_default();
+        let line = |flag: &'static Flag| {
+            let told = told(flag);
+            flag.names.iter().map(move |it| format!("{it}\t{told}").trim_end().to_owned())
+        };
+        self.flags().flat_map(line).collect()
+    }
+}
+
+fn commands() -> Vec<String> {
+    COMMANDS.iter().map(|it| format!("{}\t{}", it.name, it.summary)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn proposed(line: &str) -> Vec<String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        let (current, before) = words.split_last().expect("a word");
+        let agents = |named: Option<PathBuf>| match named {
+            Some(file) => vec![format!("of {}", file.display())],
+            None => vec!["ada".to_owned(), "bob".to_owned()],
+        };
+        let lines = Place::after(before).proposals(current, &agents);
+        lines.into_iter().map(|it| it.split('\t').next().unwrap_or("").to_owned()).collect()
+    }
+
+    #[track_caller]
+    fn check(line: &str, want: &[&str]) {
+        assert_eq!(proposed(line), want, "{line}");
+    }
+
+    #[test]
+    fn agents_are_proposed_where_an_agent_is_meant() {
+        check("exec ", &["ada", "bob"]);
+        check("exec --timeout 5 ", &["ada", "bob"]);
+        check("exec --timeout=5 --json ", &["ada", "bob"]);
+        check("prompt --session k ", &["ada", "bob"]);
+        check("sandbox rm ", &["ada", "bob"]);
+        check("audit --agent ", &["ada", "bob"]);
+        check("audit --agent=", &["ada", "bob"]);
+        check("audit --agent = ", &["ada", "bob"]);
+    }
+
+    #[test]
+    fn they_are_those_of_the_file_that_is_named() {
+        check("--config f exec ", &["of f"]);
+        check("exec --config=f ", &["of f"]);
+        check("exec --config = f ", &["of f"]);
+        check("exec --config ", &[":files"]);
+    }
+
+    #[test]
+    fn behind_two_dashes_stands_a_program_of_ones_own() {
+        check("exec ada ", &["--"]);
+        check("exec ada -- ", &[":programs"]);
+        check("exec ada -- ls ", &[":files"]);
+        check("exec ada -- ls -", &[":files"]);
+        check("exec ada -- ls -- --config ", &[":files"]);
+    }
+
+    #[test]
+    fn actions_and_their_own_flags_are_proposed() {
+        check("config ", &["check", "show", "schema"]);
+        check("config show --", &["--json", "--config", "-h", "--help"]);
+        check("gateway stop ", &["--config", "-h", "--help"]);
+        check("gateway logs -n ", &[]);
+        check("gateway logs -n 5 -", &["-n", "-f", "--config", "-h", "--help"]);
+        check("sandbox build --root-tar ", &[":files"]);
+        check("nosuch ", &COMMANDS.iter().map(|it| it.name).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn help_takes_a_command() {
+        assert_eq!(proposed("help "), proposed(""));
+        assert!(proposed("").contains(&"exec".to_owned()));
+    }
+}

@@ -1,0 +1,101 @@
+//! Whether a provider that an agent uses can answer.
+
+use std::collections::BTreeMap;
+
+use super::Check;
+use crate::config::{Findings, Provider, Reach};
+use crate::provider::Registry;
+use crate::provider::probe::{Obstacle, Probe, probe};
+
+/// `models` are those that agents ask of it.
+pub(super) fn check(name: &str, provider: &Provider, models: &[&str]) -> Check {
+    let title = format!("provider {name}");
+    let Reach::Endpoint(endpoint) = &provider.reach else { return cassette(title, name, provider) };
+    let place = without_login(&endpoint.base_url);
+    let key = format!("llm.providers.{name}");
+    match probe(name, provider) {
+        Probe::NoServer => cassette(title, name, provider),
+        Probe::Answers(listed) => {
+            let absent: Vec<&str> = match &listed {
+                Some(listed) => models.iter().copied().filter(|it| !has(listed, it)).collect(),
+                None => Vec::new(),
+            };
+            if absent.is_empty() {
+                return Check::ok(title, format!("{place} answers"));
+            }
+            let found = format!("{place} answers and does not list {}", absent.join(", "));
+            let fix = "set the agents' model.model to one it has, unless it lists only some";
+            Check::warning(title, found, fix)
+        }
+        Probe::KeyRefused(status) => {
+            let told = if endpoint.api_key.is_some() { "refuses the key" } else { "wants a key" };
+            let fix = format!("set {key}.apiKey to a key that it takes");
+            Check::failure(title, format!("{place} {told} ({status})"), fix)
+        }
+        Probe::Reached(status) => {
+            Check::ok(title, format!("{place} is reached ({status} for its list of models)"))
+        }
+        Probe::Failed(obstacle, why) => {
+            let found = format!("{place} is not reached: {why}");
+            Check::failure(title, found, fix(obstacle, &key, endpoint.proxy.is_some()))
+        }
+    }
+}
+
+fn cassette(title: String, name: &str, provider: &Provider) -> Check {
+    let only = BTreeMap::from([(name.to_owned(), provider.clone())]);
+    let mut findings = Findings::default();
+    Registry::new(&only).examine(&mut findings);
+    match findings.lines().next() {
+        None => Check::ok(title, "its cassette reads"),
+        Some(what) => Check::failure(title, what, "mend the cassette, or name another"),
+    }
+}
+
+fn fix(obstacle: Obstacle, key: &str, has_proxy: bool) -> String {
+    match obstacle {
+        Obstacle::Name => {
+            format!("look at {key}.baseUrl, and at this host's name servers (/etc/resolv.conf)")
+        }
+        Obstacle::Connection if has_proxy => {
+            format!("look at {key}.proxy (or HTTPS_PROXY), and whether it lets this host through")
+        }
+        Obstacle::Connection => {
+            format!(
+                "look at {key}.baseUrl and whether a server runs there; behind a proxy, set {key}.proxy"
+            )
+        }
+        Obstacle::Tls => {
+            format!(
+                "for a private authority set {key}.caFile; for a server without TLS write http:// in {key}.baseUrl"
+            )
+        }
+        Obstacle::Silence => format!("look at the server, and at {key}.timeouts"),
+        Obstacle::Setting => format!("change {key}"),
+    }
+}
+
+/// Some list their models below a folder (`models/NAME`).
+fn has(listed: &[String], model: &str) -> bool {
+    listed.iter().any(|it| it == model || it.strip_prefix("models/") == Some(model))
+}
+
+/// The URL without a name and a password.
+fn without_login(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let host = rest[..end].rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{}", &rest[end..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_login_is_not_shown() {
+        let check = |url: &str, want: &str| assert_eq!(without_login(url), want);
+        check("https://u:p@host:1/v1/a@b", "https://host:1/v1/a@b");
+        check("http://host", "http://host");
+    }
+}

@@ -1,0 +1,248 @@
+//! Docker and bubblewrap on this host, and what each agent would get of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Check, Patient};
+use crate::config::{Agent, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice, UserChoice};
+use crate::error::{Error, Kind, Result};
+use crate::gateway::runtime::{Auto, decide, no_image};
+use crate::sandbox::bubblewrap::{self, Bubblewrap, HostLayout};
+use crate::sandbox::docker::{self, Daemon, image};
+use crate::sandbox::foresee;
+
+/// What was seen of Docker.
+pub(super) struct Docker {
+    daemon: Result<Daemon>,
+    images: BTreeMap<String, Image>,
+}
+
+/// What was seen of an image.
+enum Image {
+    Absent,
+    /// Its programs; `None` if it has no shell.
+    Has(Option<Vec<String>>),
+    Unknown(Error),
+}
+
+impl Docker {
+    /// Asks the daemon, and looks into the images that agents may get.
+    pub(super) fn look(patient: &Patient) -> Self {
+        let daemon = docker::daemon();
+        let mut images = BTreeMap::new();
+        if daemon.is_ok() {
+            images.extend(wanted_images(patient).into_iter().map(|it| {
+                let seen = Image::look(&it);
+                (it, seen)
+            }));
+        }
+        Self { daemon, images }
+    }
+
+    /// Whether an agent can have a container of that image.
+    fn serves(&self, name: &str) -> Result<()> {
+        if self.daemon.is_err() {
+            return Err(Error::new(Kind::Sandbox, "Docker does not answer (see `docker`)"));
+        }
+        match self.images.get(name) {
+            Some(Image::Absent) if name != image::DEFAULT => Err(no_image(name)),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Image {
+    fn look(name: &str) -> Self {
+        match docker::image_present(name) {
+            Ok(false) => Self::Absent,
+            Ok(true) => image::programs(name).map_or_else(Self::Unknown, Self::Has),
+            Err(error) => Self::Unknown(error),
+        }
+    }
+}
+
+/// Makes a sandbox around nothing, as a gateway would; the version.
+pub(super) fn bubblewrap() -> Result<String> {
+    bubblewrap::try_out()
+}
+
+pub(super) fn check(patient: &Patient, docker: &Docker, bubblewrap: &Result<String>) -> Vec<Check> {
+    let agents = || patient.config.iter().flat_map(|it| it.agents.values());
+    let mut checks = vec![judge_docker(patient, docker, bubblewrap)];
+    checks.extend(docker.images.iter().map(|(name, image)| judge_image(name, image)));
+    checks.push(judge_bubblewrap(patient, docker, bubblewrap));
+    for agent in agents() {
+        checks.push(judge_agent(&patient.home, agent, docker, bubblewrap));
+    }
+    checks
+}
+
+/// The images of agents that may get a container; the default one if there is
+/// no configuration to go by.
+fn wanted_images(patient: &Patient) -> BTreeSet<String> {
+    let Some(config) = &patient.config else { return BTreeSet::from([image::DEFAULT.to_owned()]) };
+    let agents = config.agents.values().map(|it| &it.sandbox);
+    let with_image = agents.filter(|it| it.runtime != RuntimeChoice::Bubblewrap);
+    with_image.map(|it| it.image.clone()).collect()
+}
+
+/// One that is not there fails only if an agent cannot do without.
+fn judge_docker(patient: &Patient, docker: &Docker, bubblewrap: &Result<String>) -> Check {
+    let name = "docker";
+    let daemon = match &docker.daemon {
+        Ok(daemon) => daemon,
+        Err(error) => {
+            let needs = |it: &Agent| {
+                it.sandbox.runtime == RuntimeChoice::Docker || it.sandbox.user == UserChoice::Root
+            };
+            let needed = patient.config.as_ref().is_some_and(|it| it.agents.values().any(needs));
+            return match needed || bubblewrap.is_err() {
+                true => Check::failure(name, error.to_string(), DOCKER_FIX),
+                false => Check::ok(name, format!("not here, and bubblewrap does without: {error}")),
+            };
+        }
+    };
+    let missing: Vec<&str> = [
+        (daemon.memory, "memory"),
+        (daemon.swap, "swap"),
+        (daemon.pids, "processes"),
+        (daemon.cpus, "processor time"),
+    ]
+    .into_iter()
+    .filter_map(|(has, what)| (!has).then_some(what))
+    .collect();
+    let found = format!("version {} answers", daemon.version);
+    if missing.is_empty() {
+        return Check::ok(name, format!("{found}; it bounds memory, processes, processor time"));
+    }
+    let found = format!("{found} and cannot bound {}", missing.join(", "));
+    Check::warning(name, found, "boot with `cgroup_enable=memory swapaccount=1`, or use cgroup v2")
+}
+
+const DOCKER_FIX: &str = "install Docker and start it (`systemctl start docker`), or set \
+                          sandbox.runtime to \"bubblewrap\"";
+
+fn judge_image(name: &str, image: &Image) -> Check {
+    let title = format!("image {name}");
+    match image {
+        Image::Absent if name == image::DEFAULT => Check::warning(
+            title,
+            "it is not built yet; the first start of an agent builds it",
+            "`beige sandbox build`, or `beige sandbox build --offline` without a registry",
+        ),
+        Image::Absent => Check::warning(
+            title,
+            "it is not here, and beige fetches none",
+            format!("`docker pull {name}`, or `beige sandbox build --image {name}`"),
+        ),
+        Image::Has(Some(programs)) => Check::ok(title, format!("it has {}", programs.join(", "))),
+        Image::Has(None) => Check::failure(
+            title,
+            "it has no /bin/sh, so that no agent can run a command in it",
+            "add a shell to it, or set sandbox.image to another",
+        ),
+        Image::Unknown(error) => {
+            Check::failure(title, error.to_string(), "see whether `docker run` works here")
+        }
+    }
+}
+
+fn judge_bubblewrap(patient: &Patient, docker: &Docker, bubblewrap: &Result<String>) -> Check {
+    let name = "bubblewrap";
+    let error = match bubblewrap {
+        Ok(version) => return Check::ok(name, format!("version {version} makes sandboxes here")),
+        Err(error) => error,
+    };
+    let needs = |it: &Agent| match it.sandbox.runtime {
+        RuntimeChoice::Bubblewrap => true,
+        RuntimeChoice::Auto => docker.serves(&it.sandbox.image).is_err(),
+        RuntimeChoice::Docker => false,
+    };
+    let needed = match &patient.config {
+        Some(config) => config.agents.values().any(needs),
+        None => docker.daemon.is_err(),
+    };
+    match needed {
+        // The error says what to install or to allow.
+        true => Check::failure(name, error.to_string(), BUBBLEWRAP_FIX),
+        false => Check::ok(name, format!("not usable, and no agent needs it: {error}")),
+    }
+}
+
+const BUBBLEWRAP_FIX: &str = "install or allow what is named (docs/bubblewrap.md), or use Docker";
+
+/// What an agent would get.
+fn judge_agent(home: &Home, agent: &Agent, docker: &Docker, bubblewrap: &Result<String>) -> Check {
+    let name = format!("agent {}", agent.name);
+    let image = &agent.sandbox.image;
+    let bubblewrap_serves = || match bubblewrap {
+        Ok(_) => Ok(()),
+        Err(_) => Err(Error::new(Kind::Sandbox, "it is not usable here (see `bubblewrap`)")),
+    };
+    let decided = match agent.sandbox.runtime {
+        RuntimeChoice::Docker => docker.serves(image).map(|()| None),
+        RuntimeChoice::Bubblewrap => bubblewrap_serves().map(|()| Some(None)),
+        RuntimeChoice::Auto => {
+            decide(agent, docker.serves(image), bubblewrap_serves).map(|it| match it {
+                Auto::Docker => None,
+                Auto::Bubblewrap(without_docker) => Some(Some(without_docker)),
+            })
+        }
+    };
+    match decided {
+        Ok(None) => in_docker(name, home, agent),
+        Ok(Some(without_docker)) => in_bubblewrap(name, home, agent, without_docker.as_ref()),
+        Err(error) => Check::failure(name, error.to_string(), "mend the runtime named above"),
+    }
+}
+
+fn in_docker(name: String, home: &Home, agent: &Agent) -> Check {
+    let sandbox = &agent.sandbox;
+    let network = network(sandbox.network.unwrap_or(Network::Open));
+    match foresee(home, agent) {
+        Ok(spec) => Check::ok(
+            name,
+            format!("docker, image {}, user {}, {network}", sandbox.image, spec.uid),
+        ),
+        Err(error) => Check::failure(name, error.to_string(), "do what it says"),
+    }
+}
+
+fn in_bubblewrap(
+    name: String,
+    home: &Home,
+    agent: &Agent,
+    without_docker: Option<&Error>,
+) -> Check {
+    let wanted = foresee(home, agent).and_then(|spec| {
+        let uid = spec.uid;
+        Bubblewrap::new(spec, HostLayout::look()?).map(|it| (uid, it.foresee_limits()))
+    });
+    let (uid, limits) = match wanted {
+        Ok(it) => it,
+        Err(error) => return Check::failure(name, error.to_string(), "do what it says"),
+    };
+    let open = agent.sandbox.network.unwrap_or(Network::None);
+    let why = without_docker.map(|it| format!(" (not Docker: {it})")).unwrap_or_default();
+    let found = format!("bubblewrap{why}, user {uid}, {}; {}", network(open), limits.text);
+    let has_image = agent.sandbox.image != image::DEFAULT;
+    if open == Network::Open {
+        let fix = "set sandbox.network to \"none\", or use Docker";
+        return Check::warning(name, format!("{found}; {HOSTS_OWN_NETWORK}"), fix);
+    }
+    if has_image && without_docker.is_some() {
+        let found = format!("{found}; it has no image, though sandbox.image names one");
+        return Check::warning(name, found, "set sandbox.runtime to say which of the two is meant");
+    }
+    if !limits.are_held {
+        let fix = "run the gateway as root or as a service with Delegate=yes (docs/operations.md)";
+        return Check::warning(name, found, fix);
+    }
+    Check::ok(name, found)
+}
+
+fn network(network: Network) -> &'static str {
+    match network {
+        Network::Open => "network open",
+        Network::None => "no network",
+    }
+}

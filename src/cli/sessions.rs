@@ -1,0 +1,493 @@
+//! `beige sessions`: lists, shows, exports and removes stored conversations.
+//! Reads and locks the files themselves, so it works with and without a
+//! gateway.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use lexopt::Arg;
+
+use super::columns::{columns, inert, padded, shortened};
+use super::table::{Action, NOTHING, Takes, Word, flag};
+use super::{
+    Command, Invocation, complain, present, print, tell, terminal_width, unknown, unknown_action,
+    write_through,
+};
+use crate::clock::now;
+use crate::config::nearest;
+use crate::error::{During, Error, Kind, Result};
+use crate::message::{Block, Content, Message};
+use crate::session::{Found, Listed, Page, Store, Told, Which};
+
+/// The command.
+pub(super) const COMMAND: Command = Command {
+    name: "sessions",
+    summary: "List, show, export and remove stored conversations",
+    help: HELP,
+    takes: NOTHING,
+    actions: &[
+        Action {
+            name: "list",
+            takes: Takes {
+                flags: &[flag(&["--all"]), flag(&["--json"])],
+                operands: &[Word::Agent],
+            },
+        },
+        Action {
+            name: "show",
+            takes: Takes { flags: &[flag(&["--json"])], operands: &[Word::Any] },
+        },
+        Action { name: "export", takes: Takes { flags: &[], operands: &[Word::Any, Word::File] } },
+        Action { name: "rm", takes: Takes { flags: &[], operands: &[Word::Any] } },
+    ],
+    run,
+};
+
+const HELP: &str = "\
+Usage: beige sessions list [AGENT] [--all] [--json]
+       beige sessions show ID|KEY [--json]
+       beige sessions export ID|KEY [FILE]
+       beige sessions rm ID|KEY...
+
+A session is named by its ID, as `list` prints it, or by the key that means it,
+such as cli:assistant:work. All of it works with and without a gateway.
+
+list    the sessions of this home, the one that was written last first: when,
+        whose, ID, number of messages, key, and its name or first message
+  --all    also those that an agent started
+  --json   one JSON document: {\"sessions\": [...]}
+show    one conversation, the oldest message first
+  --json   one JSON document: {\"session\", \"messages\": [{\"id\", \"timestamp\",
+           \"message\"}...], \"more\"}
+export  the session's file as it stands (JSONL in pi's format) on standard
+        output, or in a new FILE; one that exists is not written over
+rm      removes sessions for good, without a question: file and key; refused
+        while a turn runs in it
+
+  --config FILE   taken as by every command; sessions are those of the home
+
+Exit codes: 0 done, 1 failed (also: no such session), 2 usage.
+";
+
+/// Messages that are shown; an export has all of them.
+const MOST_SHOWN: usize = 50_000;
+
+/// Output is printed in pieces of about so many bytes.
+const PIECE: usize = 32 * 1024;
+
+/// What was asked for.
+#[derive(Debug, PartialEq, Eq)]
+enum Request {
+    List { which: Which, json: bool },
+    Show { session: String, json: bool },
+    Export { session: String, file: Option<PathBuf> },
+    Remove { sessions: Vec<String> },
+}
+
+fn run(invocation: &mut Invocation) -> Result<u8> {
+    let request = parse(invocation)?;
+    let store = Store::new(invocation.home()?);
+    match request {
+        Request::List { which, json: true } => list_as_json(&store, &which)?,
+        Request::List { which, json: false } => list(&store, &which)?,
+        Request::Show { session, json: true } => show_as_json(&store, &session)?,
+        Request::Show { session, json: false } => show(&store, &session)?,
+        Request::Export { session, file } => export(&store, &session, file.as_deref())?,
+        Request::Remove { sessions } => return remove(&store, &sessions),
+    }
+    Ok(0)
+}
+
+fn parse(invocation: &mut Invocation) -> Result<Request> {
+    let action = match invocation.next()? {
+        Some(Arg::Value(action)) => action,
+        Some(other) => return Err(unknown(&COMMAND, &other)),
+        None => return Err(Error::new(Kind::Usage, "say `list`, `show`, `export` or `rm`")),
+    };
+    match action.to_str() {
+        Some("list") => parse_list(invocation),
+        Some("show") => parse_show(invocation),
+        Some("export") => parse_export(invocation),
+        Some("rm") => parse_remove(invocation),
+        _ => Err(unknown_action(&COMMAND, &action.to_string_lossy())),
+    }
+}
+
+fn parse_list(invocation: &mut Invocation) -> Result<Request> {
+    let (mut which, mut json) = (Which::default(), false);
+    while let Some(argument) = invocation.next()? {
+        match argument {
+            Arg::Long("json") => json = true,
+            Arg::Long("all") => which.of_agents_too = true,
+            Arg::Value(agent) if which.agent.is_none() => which.agent = Some(text(agent)?),
+            other => return Err(unknown(&COMMAND, &other)),
+        }
+    }
+    Ok(Request::List { which, json })
+}
+
+fn parse_show(invocation: &mut Invocation) -> Result<Request> {
+    let (mut session, mut json) = (None, false);
+    while let Some(argument) = invocation.next()? {
+        match argument {
+            Arg::Long("json") => json = true,
+            Arg::Value(word) if session.is_none() => session = Some(text(word)?),
+            other => return Err(unknown(&COMMAND, &other)),
+        }
+    }
+    Ok(Request::Show { session: session.ok_or_else(|| which_one("show"))?, json })
+}
+
+fn parse_export(invocation: &mut Invocation) -> Result<Request> {
+    let (mut session, mut file) = (None, None);
+    while let Some(argument) = invocation.next()? {
+        match argument {
+            Arg::Value(word) if session.is_none() => session = Some(text(word)?),
+            Arg::Value(path) if file.is_none() => file = Some(PathBuf::from(path)),
+            other => return Err(unknown(&COMMAND, &other)),
+        }
+    }
+    Ok(Request::Export { session: session.ok_or_else(|| which_one("export"))?, file })
+}
+
+fn parse_remove(invocation: &mut Invocation) -> Result<Request> {
+    let mut sessions = Vec::new();
+    while let Some(argument) = invocation.next()? {
+        match argument {
+            Arg::Value(word) => sessions.push(text(word)?),
+            other => return Err(unknown(&COMMAND, &other)),
+        }
+    }
+    if sessions.is_empty() {
+        return Err(which_one("rm"));
+    }
+    Ok(Request::Remove { sessions })
+}
+
+fn text(word: OsString) -> Result<String> {
+    word.into_string()
+        .map_err(|it| Error::new(Kind::Usage, format!("`{}` is not UTF-8", it.display())))
+}
+
+fn which_one(action: &str) -> Error {
+    let what = format!(
+        "say which session: beige sessions {action} ID|KEY (`beige sessions list` names them)"
+    );
+    Error::new(Kind::Usage, what)
+}
+
+/// What is printed, gathered to larger pieces.
+#[derive(Default)]
+struct Piece(String);
+
+impl Piece {
+    fn add(&mut self, text: &str) -> Result<()> {
+        self.0.push_str(text);
+        if self.0.len() >= PIECE { self.out() } else { Ok(()) }
+    }
+
+    fn out(&mut self) -> Result<()> {
+        print(&std::mem::take(&mut self.0))
+    }
+}
+
+fn list(store: &Store, which: &Which) -> Result<()> {
+    let width = terminal_width();
+    let (mut piece, mut count) = (Piece::default(), 0_u64);
+    store.list(which, &mut |session| {
+        count += 1;
+        piece.add(&row(&session, width)).map(|()| true)
+    })?;
+    piece.out()?;
+    if count == 0 {
+        tell_of_none(store, which)?;
+    }
+    Ok(())
+}
+
+/// Nothing may be what there is, or a typing mistake.
+fn tell_of_none(store: &Store, which: &Which) -> Result<()> {
+    let Some(agent) = &which.agent else {
+        tell("no sessions");
+        return Ok(());
+    };
+    let mut known = Vec::new();
+    store.list(&Which { agent: None, of_agents_too: true }, &mut |it| {
+        if !known.contains(&it.agent_name) {
+            known.push(it.agent_name);
+        }
+        Ok(true)
+    })?;
+    let hint = nearest(agent, known.iter().map(String::as_str).filter(|it| it != agent))
+        .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+    tell(&format!("no sessions of an agent `{agent}`{hint}"));
+    Ok(())
+}
+
+/// One line: when, whose, id, number of messages, key, name or first message.
+fn row(session: &Listed, width: Option<usize>) -> String {
+    let when = session.updated_at.replacen('T', " ", 1);
+    let when = when.get(..16).unwrap_or(&when);
+    let key = session.key.as_deref().unwrap_or("-");
+    let said = session.name.as_deref().unwrap_or(&session.first_message);
+    let start = format!(
+        "{}  {}  {}  {:>5}  ",
+        inert(when),
+        padded(&inert(&session.agent_name), 10),
+        padded(&inert(&session.session_id), 22),
+        session.messages,
+    );
+    let line = format!("{start}{}  {}", padded(&inert(key), 20), inert(said));
+    let line = line.trim_end();
+    match width {
+        // The text gives way, then the key; what is before them names it.
+        Some(width) => format!("{}\n", shortened(line, width.max(columns(start.trim_end())))),
+        None => format!("{line}\n"),
+    }
+}
+
+/// `{"sessions":[…]}`, written as it is read.
+fn list_as_json(store: &Store, which: &Which) -> Result<()> {
+    let mut piece = Piece(String::from("{\"sessions\":["));
+    let mut separator = "\n";
+    store.list(which, &mut |session| {
+        let text = as_json(&session)?;
+        piece.add(&format!("{separator}{text}"))?;
+        separator = ",\n";
+        Ok(true)
+    })?;
+    piece.add("\n]}\n")?;
+    piece.out()
+}
+
+fn show_as_json(store: &Store, session: &str) -> Result<()> {
+    let found = store.find(None, session)?;
+    let session = as_json(&store.listed(&found))?;
+    let mut piece = Piece(format!("{{\"session\":{session},\"messages\":["));
+    let mut separator = "\n";
+    let more = store.history(&found, &shown(), &mut |told| {
+        let text = as_json(&told)?;
+        piece.add(&format!("{separator}{text}"))?;
+        separator = ",\n";
+        Ok(true)
+    })?;
+    piece.add(&format!("\n],\"more\":{more}}}\n"))?;
+    piece.out()
+}
+
+fn as_json(document: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string(document).during(Kind::Internal, "write JSON")
+}
+
+fn shown() -> Page {
+    Page { limit: MOST_SHOWN, before: None }
+}
+
+fn show(store: &Store, session: &str) -> Result<()> {
+    let found = store.find(None, session)?;
+    present(&heading(&store.listed(&found)))?;
+    let more =
+        store.history(&found, &shown(), &mut |told| present(&for_people(&told)).map(|()| true))?;
+    if more {
+        tell(&format!(
+            "only the newest {MOST_SHOWN} messages are shown; `beige sessions export {}` has all",
+            found.id
+        ));
+    }
+    Ok(())
+}
+
+fn heading(session: &Listed) -> String {
+    let mut text = format!("session   {}\nagent     {}\n", session.session_id, session.agent_name);
+    let further = [("key", session.key.as_deref()), ("name", session.name.as_deref())];
+    for (what, value) in further {
+        if let Some(value) = value {
+            text.push_str(&format!("{what:<10}{value}\n"));
+        }
+    }
+    text + &format!(
+        "created   {}\nupdated   {}\nfile      {}\n",
+        session.created_at,
+        session.updated_at,
+        session.session_file.display()
+    )
+}
+
+/// A message under a line that says whose it is.
+fn for_people(told: &Told) -> String {
+    let (who, body) = match &told.message {
+        Message::User(it) => ("user".to_owned(), content(&it.content)),
+        Message::Assistant(it) => {
+            let end = it.error_message.as_ref().map(|it| format!("[{it}]\n")).unwrap_or_default();
+            (format!("assistant {}/{}", it.provider, it.model), blocks(&it.content) + &end)
+        }
+        Message::ToolResult(it) => {
+            let failed = if it.is_error { ", an error" } else { "" };
+            (format!("result of {}{failed}", it.tool_name), content(&it.content))
+        }
+        Message::BashExecution(it) => {
+            ("command".to_owned(), format!("{}\n{}", it.command, ended(&it.output)))
+        }
+        Message::Custom(it) => (format!("note {}", it.custom_type), content(&it.content)),
+        Message::BranchSummary(it) => ("summary of a branch".to_owned(), ended(&it.summary)),
+        Message::CompactionSummary(it) => ("compacted to".to_owned(), ended(&it.summary)),
+        Message::Unknown(it) => ("unknown".to_owned(), format!("{it}\n")),
+    };
+    format!("\n--- {}  {}\n{body}", who.trim_end(), told.timestamp)
+}
+
+fn content(content: &Content) -> String {
+    match content {
+        Content::Text(text) => ended(text),
+        Content::Blocks(all) => blocks(all),
+    }
+}
+
+fn blocks(all: &[Block]) -> String {
+    let block = |it: &Block| match it {
+        Block::Text(it) => ended(&it.text),
+        Block::Thinking(it) if it.thinking.is_empty() => String::new(),
+        Block::Thinking(it) => format!("(thinking) {}", ended(&it.thinking)),
+        Block::ToolCall(it) => format!("-> {} {}\n", it.name, it.arguments),
+        Block::Image(it) => format!("[image {}, {} bytes]\n", it.mime_type, it.data.len() / 4 * 3),
+        Block::Unknown(it) => format!("{it}\n"),
+    };
+    all.iter().map(block).collect()
+}
+
+/// With a newline at its end, unless it is empty.
+fn ended(text: &str) -> String {
+    let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
+    format!("{text}{newline}")
+}
+
+fn export(store: &Store, session: &str, file: Option<&Path>) -> Result<()> {
+    let found = store.find(None, session)?;
+    let Some(path) = file else { return store.export(&found, &mut Out) };
+    let what = format!("write the new file {}", path.display());
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut new = options.open(path).during(Kind::Internal, what.clone())?;
+    let written = store.export(&found, &mut new);
+    let written = written.and_then(|()| new.sync_all().during(Kind::Internal, what));
+    if written.is_err() {
+        // Half an export is worse than none.
+        let _ = fs::remove_file(path);
+    }
+    written
+}
+
+/// Standard output, byte for byte; a terminal gets what it cannot obey.
+struct Out;
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match io::stdout().is_terminal() {
+            true => {
+                let text = super::inert(&String::from_utf8_lossy(bytes));
+                write_through(io::stdout(), text.as_bytes())?;
+            }
+            false => write_through(io::stdout(), bytes)?,
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Removes what can be removed; 1 if something could not.
+fn remove(store: &Store, sessions: &[String]) -> Result<u8> {
+    let mut code = 0;
+    for session in sessions {
+        match store.remove(None, session, now()) {
+            Ok(found) => print(&removed(&found))?,
+            Err(error) => {
+                complain("beige sessions", &error);
+                code = 1;
+            }
+        }
+    }
+    Ok(code)
+}
+
+fn removed(found: &Found) -> String {
+    let key = found.key.as_ref().map(|it| format!(" ({})", inert(it))).unwrap_or_default();
+    format!("removed {}{key}\n", inert(&found.id))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(arguments: &[&str], want: Option<Request>) {
+        let got = parse(&mut Invocation::of(arguments.iter().copied()));
+        assert_eq!(got.as_ref().ok(), want.as_ref(), "{got:?}");
+        let is_usage = got.as_ref().err().is_none_or(|it| it.kind() == Kind::Usage);
+        assert!(is_usage, "{got:?}");
+    }
+
+    #[test]
+    fn arguments_are_understood() {
+        let which = |agent: Option<&str>, of_agents_too| Which {
+            agent: agent.map(str::to_owned),
+            of_agents_too,
+        };
+        check(&["list"], Some(Request::List { which: which(None, false), json: false }));
+        let all = Request::List { which: which(Some("a"), true), json: true };
+        check(&["list", "--json", "a", "--all"], Some(all));
+        check(&["show", "k"], Some(Request::Show { session: "k".into(), json: false }));
+        let export = |file: Option<&str>| Request::Export {
+            session: "k".into(),
+            file: file.map(PathBuf::from),
+        };
+        check(&["export", "k"], Some(export(None)));
+        check(&["export", "k", "f"], Some(export(Some("f"))));
+        let sessions = vec!["a".to_owned(), "b".to_owned()];
+        check(&["rm", "a", "b"], Some(Request::Remove { sessions }));
+    }
+
+    #[test]
+    fn what_is_wrong_is_usage() {
+        for arguments in [
+            vec![],
+            vec!["lst"],
+            vec!["list", "a", "b"],
+            vec!["list", "--al"],
+            vec!["show"],
+            vec!["show", "a", "b"],
+            vec!["export"],
+            vec!["export", "a", "b", "c"],
+            vec!["rm"],
+            vec!["rm", "--json", "a"],
+        ] {
+            check(&arguments, None);
+        }
+    }
+
+    #[test]
+    fn a_row_fits_the_terminal_and_drives_none() {
+        let session = Listed {
+            session_id: "20261130-041634-k8kod2".into(),
+            agent_name: "a\u{1b}[2J".into(),
+            key: Some("tui:a:default".into()),
+            updated_at: "2026-11-30T04:16:34.668Z".into(),
+            first_message: "那".repeat(100),
+            messages: 12,
+            ..Listed::default()
+        };
+        for width in [80, 100, 200] {
+            let row = row(&session, Some(width));
+            assert!(columns(row.trim_end()) <= width, "{row}");
+            assert!(!row.contains('\u{1b}'), "{row}");
+            assert!(row.starts_with("2026-11-30 04:16  a"), "{row}");
+            assert!(row.contains("  20261130-041634-k8kod2     12  "), "{row}");
+        }
+        assert!(row(&session, None).ends_with("那\n"));
+    }
+}

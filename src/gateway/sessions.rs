@@ -1,0 +1,86 @@
+//! What front ends ask about stored sessions. The files are the truth: nothing
+//! of them is held here, and whoever works on one has it locked.
+
+use super::Handle;
+use crate::clock::now;
+use crate::error::Result;
+use crate::session::{Listed, Page, Told, Which};
+use crate::worker::Cancel;
+
+/// A change to the sessions of an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SessionChange {
+    /// A key gets a fresh session; what it meant before stays.
+    New {
+        /// The key.
+        key: String,
+    },
+    /// A key gets one of the agent's older sessions.
+    Resume {
+        /// The key.
+        key: String,
+        /// The older session.
+        id: String,
+    },
+    /// A session is named.
+    Name {
+        /// Its key or id.
+        session: String,
+        /// What it is called from now on.
+        name: String,
+    },
+    /// A session is removed, its file and its key.
+    Remove {
+        /// Its key or id.
+        session: String,
+    },
+}
+
+impl Handle {
+    /// Lists sessions, the one that was written last first; `each` says
+    /// whether to go on.
+    pub fn sessions(
+        &self,
+        which: &Which,
+        each: &mut dyn FnMut(Listed) -> Result<bool>,
+    ) -> Result<()> {
+        self.engine.store.list(which, each)
+    }
+
+    /// Tells an agent's session, by key or id: what it is, then its messages,
+    /// the oldest of the page first. Answers whether there are older ones.
+    pub fn session_history(
+        &self,
+        agent: &str,
+        session: &str,
+        page: &Page,
+        first: &mut dyn FnMut(Listed),
+        each: &mut dyn FnMut(Told) -> Result<bool>,
+    ) -> Result<bool> {
+        self.require_agent(agent)?;
+        let found = self.engine.store.find(Some(agent), session)?;
+        first(self.engine.store.listed(&found));
+        self.engine.store.history(&found, page, each)
+    }
+
+    /// Changes an agent's sessions; answers the session as it then is, or as
+    /// it was before it was removed.
+    pub fn change_session(&self, agent: &str, change: &SessionChange) -> Result<Listed> {
+        self.require_agent(agent)?;
+        let _entered = self.engine.running.enter(&Cancel::never())?;
+        let store = &self.engine.store;
+        let found = match change {
+            SessionChange::New { key } => store.start_anew(key, agent, now())?,
+            SessionChange::Resume { key, id } => store.resume(key, agent, id, now())?,
+            SessionChange::Name { session, name } => {
+                store.rename(Some(agent), session, name, now())?
+            }
+            SessionChange::Remove { session } => {
+                let before = store.listed(&store.find(Some(agent), session)?);
+                store.remove(Some(agent), session, now())?;
+                return Ok(before);
+            }
+        };
+        Ok(store.listed(&found))
+    }
+}

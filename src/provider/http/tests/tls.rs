@@ -1,0 +1,138 @@
+//! Whom a connection trusts, against the TLS server of openssl.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+/// A folder with two authorities and a server's certificate by the first.
+struct Keys(PathBuf);
+
+impl Keys {
+    fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("beige-tls-{}-{number}", std::process::id());
+        let keys = Self(std::env::temp_dir().join(name));
+        fs::create_dir_all(&keys.0).expect("a folder");
+        keys.make("first", &["-x509", "-subj", "/CN=first"]);
+        keys.make("second", &["-x509", "-subj", "/CN=second"]);
+        let by = ["-x509", "-CA", "first.pem", "-CAkey", "first.key", "-subj", "/CN=localhost"];
+        let of = ["-addext", "subjectAltName=IP:127.0.0.1"];
+        let is_leaf = ["-addext", "basicConstraints=critical,CA:FALSE"];
+        keys.make("server", &[by.as_slice(), &of, &is_leaf].concat());
+        keys
+    }
+
+    fn make(&self, name: &str, more: &[&str]) {
+        let (key, certificate) = (format!("{name}.key"), format!("{name}.pem"));
+        let of_curve = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
+        let made = Command::new("openssl")
+            .current_dir(&self.0)
+            .arg("req")
+            .args(of_curve)
+            .args(["-days", "2", "-keyout", &key, "-out", &certificate])
+            .args(more)
+            .output()
+            .expect("openssl, which this test needs");
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// `openssl s_server`, and a thread that speaks through it.
+struct TlsServer {
+    child: Child,
+    port: String,
+    // Joined once the child's pipes are closed.
+    _thread: Worker,
+}
+
+impl TlsServer {
+    fn start(folder: &Path) -> Self {
+        let mut child = Command::new("openssl")
+            .current_dir(folder)
+            .args(["s_server", "-accept", "127.0.0.1:0"])
+            .args(["-cert", "server.pem", "-key", "server.key"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl, which this test needs");
+        let mut output = BufReader::new(child.stdout.take().expect("its output"));
+        let input = child.stdin.take().expect("its input");
+        let mut line = String::new();
+        while !line.starts_with("ACCEPT ") {
+            line.clear();
+            assert!(output.read_line(&mut line).is_ok_and(|it| it > 0), "it accepts nothing");
+        }
+        let port = line.trim().rsplit(':').next().unwrap_or_default().to_owned();
+        let thread = Worker::spawn("test-tls", move || answer(output, input));
+        Self { child, port, _thread: thread.expect("a thread") }
+    }
+
+    fn url(&self) -> String {
+        format!("https://127.0.0.1:{}/v1", self.port)
+    }
+}
+
+impl Drop for TlsServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Answers each request; its body is how one is known among what openssl says.
+fn answer(mut output: BufReader<ChildStdout>, mut input: ChildStdin) {
+    let mut seen = Vec::new();
+    let mut piece = [0; 1024];
+    while let Ok(read @ 1..) = output.read(&mut piece) {
+        seen.extend(&piece[..read]);
+        if String::from_utf8_lossy(&seen).contains("{\"question\":1}") {
+            seen.clear();
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nsafe.\n";
+            let _ = input.write_all(answer.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn an_authority_of_ones_own_is_trusted_only_by_its_file() {
+    let keys = Keys::new();
+    let server = TlsServer::start(&keys.0);
+    let mut endpoint = endpoint(server.url());
+    check_fault(ask(&pool(&endpoint)), "unavailable", "`llm.providers.p.caFile`");
+    endpoint.ca_file = Some(keys.path("second.pem"));
+    check_fault(ask(&pool(&endpoint)), "unavailable", "neither the authorities");
+    endpoint.ca_file = Some(keys.path("first.pem"));
+    let pool = pool(&endpoint);
+    assert_eq!(ask(&pool), Ok("safe".into()));
+    assert_eq!(ask(&pool), Ok("safe".into()));
+}
+
+#[test]
+fn both_sets_are_tried_where_there_are_two() {
+    let mut endpoint = endpoint("https://127.0.0.1:1/v1".into());
+    let key_header = ("Authorization", "Bearer ");
+    let target = Target::new("p", &endpoint, key_header);
+    let mut roots = Roots::first(&target);
+    assert_eq!((roots, roots.turn(&target), roots), (Roots::BuiltIn, false, Roots::BuiltIn));
+    endpoint.ca_file = Some("ca.pem".into());
+    let target = Target::new("p", &endpoint, key_header);
+    let mut roots = Roots::first(&target);
+    assert_eq!((roots, roots.turn(&target), roots), (Roots::OfFile, true, Roots::BuiltIn));
+    assert_eq!((roots.turn(&target), roots), (true, Roots::OfFile));
+}

@@ -1,0 +1,267 @@
+//! Whether a provider's server can be reached, for `beige doctor`: the name
+//! resolves, it takes the connection, TLS is sound, and one cheap `GET
+//! {base}/models` is answered. One request of bounded time and size; it says
+//! nothing of the key but whether it was refused.
+
+use std::io::{ErrorKind, Read};
+use std::time::Duration;
+
+use serde::Deserialize;
+use ureq::tls::RootCerts;
+use ureq::{Error, Timeout};
+
+use super::http::{Target, certificates, is_distrust};
+use super::{Fault, ends};
+use crate::config::{Endpoint, Provider, Reach, Timeouts};
+
+/// How long a name or a connection may take, whatever longer time the
+/// configuration grants.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long an answer may take; the backstop of a connection comes on top.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Bytes of a list of models that are read.
+const LONGEST_LIST: u64 = 1024 * 1024;
+
+/// What a look at a provider shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Probe {
+    /// There is no server to be reached: it plays a cassette.
+    NoServer,
+    /// It answered 200, and these are the models it lists; `None` if what it
+    /// answered is no such list.
+    Answers(Option<Vec<String>>),
+    /// It answered 401 or 403: it is there, and takes no call with this key.
+    KeyRefused(u16),
+    /// It answered something else: it is there, and may know no list of models.
+    Reached(u16),
+    /// It was not reached.
+    Failed(Obstacle, String),
+}
+
+/// What kept a server from being reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Obstacle {
+    /// The name has no address.
+    Name,
+    /// Nobody takes the connection, or the proxy does not pass it on.
+    Connection,
+    /// The connection is not secure: certificate, protocol.
+    Tls,
+    /// It takes connections and does not answer.
+    Silence,
+    /// Something of the configuration is not usable, such as the file of
+    /// certificates.
+    Setting,
+}
+
+/// Looks at the provider of that name; takes at most a minute or so.
+pub fn probe(name: &str, provider: &Provider) -> Probe {
+    let Reach::Endpoint(endpoint) = &provider.reach else { return Probe::NoServer };
+    let target = Target::new(name, &hurried(endpoint), ends(name, provider).0.key_header());
+    match sets_of_roots(endpoint) {
+        Err(what) => Probe::Failed(Obstacle::Setting, what),
+        Ok(mut sets) => loop {
+            let roots = sets.pop().unwrap_or(RootCerts::WebPki);
+            let found = ask(&target, roots);
+            let is_distrusted = matches!(found, Probe::Failed(Obstacle::Tls, _));
+            if !is_distrusted || sets.is_empty() {
+                return found;
+            }
+        },
+    }
+}
+
+/// The same server, asked by somebody with less time.
+fn hurried(endpoint: &Endpoint) -> Endpoint {
+    let connect = endpoint.timeouts.connect.min(PATIENCE);
+    let timeouts = Timeouts { connect, first_byte: ANSWERS_WITHIN, idle: ANSWERS_WITHIN };
+    Endpoint { timeouts, ..endpoint.clone() }
+}
+
+/// Whom to trust, the last of them first: as by a call.
+fn sets_of_roots(endpoint: &Endpoint) -> Result<Vec<RootCerts>, String> {
+    let mut sets = vec![RootCerts::WebPki];
+    if let Some(path) = &endpoint.ca_file {
+        sets.push(RootCerts::from(certificates(path)?));
+    }
+    Ok(sets)
+}
+
+fn ask(target: &Target, roots: RootCerts) -> Probe {
+    let unusable = |fault| Probe::Failed(Obstacle::Setting, target.mask(fault).to_string());
+    let (agent, question) = match (target.agent(roots), target.question("/models")) {
+        (Ok(agent), Ok(question)) => (agent, question),
+        (Err(fault), _) | (_, Err(fault)) => return unusable(fault),
+    };
+    match agent.run(question) {
+        Ok(mut response) => match response.status().as_u16() {
+            200 => Probe::Answers(models(response.body_mut().as_reader())),
+            status @ (401 | 403) => Probe::KeyRefused(status),
+            status => Probe::Reached(status),
+        },
+        Err(error) => {
+            let what = target.mask(Fault::Unavailable(cause(&error))).to_string();
+            Probe::Failed(obstacle(&error), what)
+        }
+    }
+}
+
+/// Without ureq's `io:` before it, which says nothing to a person.
+fn cause(error: &Error) -> String {
+    match error {
+        Error::Io(error) => error.to_string(),
+        Error::Timeout(_) => "it takes too long".into(),
+        other => other.to_string(),
+    }
+}
+
+/// The ids of a list of models, as far as it is one.
+fn models(body: impl Read) -> Option<Vec<String>> {
+    #[derive(Deserialize)]
+    struct List {
+        data: Vec<Model>,
+    }
+    #[derive(Deserialize)]
+    struct Model {
+        id: String,
+    }
+    let list: List = serde_json::from_reader(body.take(LONGEST_LIST)).ok()?;
+    Some(list.data.into_iter().map(|it| it.id).collect())
+}
+
+fn obstacle(error: &Error) -> Obstacle {
+    match error {
+        _ if is_distrust(error) => Obstacle::Tls,
+        Error::HostNotFound | Error::Timeout(Timeout::Resolve) => Obstacle::Name,
+        Error::ConnectionFailed
+        | Error::ConnectProxyFailed(_)
+        | Error::Timeout(Timeout::Connect) => Obstacle::Connection,
+        Error::Io(error) => match error.kind() {
+            ErrorKind::ConnectionReset | ErrorKind::UnexpectedEof | ErrorKind::TimedOut => {
+                Obstacle::Silence
+            }
+            // What the kernel refuses has a number; what no name server knows
+            // has none.
+            _ if error.raw_os_error().is_none() => Obstacle::Name,
+            _ => Obstacle::Connection,
+        },
+        Error::Http(_) | Error::BadUri(_) | Error::InvalidProxyUrl => Obstacle::Setting,
+        _ => Obstacle::Silence,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::io::Write;
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::config::Api;
+    use crate::secret::Secret;
+    use crate::worker::Worker;
+
+    fn provider(base_url: String) -> Provider {
+        let second = Duration::from_secs(10);
+        let endpoint = Endpoint {
+            base_url,
+            api_key: Some(Secret::new("sk-very-secret")),
+            headers: vec![("X-Team".into(), Secret::new("red"))],
+            ca_file: None,
+            proxy: None,
+            timeouts: Timeouts { connect: second, first_byte: second, idle: second },
+        };
+        let reach = Reach::Endpoint(Box::new(endpoint));
+        Provider { api: Api::OpenAiCompletions, reach, concurrency: None, models: BTreeMap::new() }
+    }
+
+    /// What is found at a server that answers each request with these bytes,
+    /// and what it was asked last.
+    fn against(answer: &'static str) -> (Probe, String) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (asked, heard) = crossbeam_channel::bounded(1);
+        let server = Worker::spawn("server", move || {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let mut head = Vec::new();
+            let mut byte = [0];
+            while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|it| it > 0) {
+                head.push(byte[0]);
+            }
+            let _ = stream.write_all(answer.as_bytes());
+            let _ = asked.send(String::from_utf8_lossy(&head).into_owned());
+        });
+        let probe = probe("p", &provider(format!("http://{address}/v1")));
+        let head = heard.recv().expect("a request");
+        drop(server);
+        (probe, head)
+    }
+
+    #[test]
+    fn a_list_of_models_is_read() {
+        let (probe, head) = against(
+            "HTTP/1.1 200 OK\r\nContent-Length: 38\r\n\r\n{\"data\":[{\"id\":\"m1\",\"x\":1},{\"id\":\"m2\"}]}",
+        );
+        assert!(head.starts_with("GET /v1/models HTTP/1.1\r\n"), "{head}");
+        let head = head.to_lowercase();
+        assert!(head.contains("authorization: bearer sk-very-secret\r\n"), "{head}");
+        assert!(head.contains("x-team: red\r\n"), "{head}");
+        assert!(matches!(probe, Probe::Answers(_)), "{probe:?}");
+    }
+
+    #[track_caller]
+    fn check(answer: &'static str, want: Probe) {
+        assert_eq!(against(answer).0, want, "{answer}");
+    }
+
+    #[test]
+    fn each_answer_says_how_far_one_came() {
+        check("HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", Probe::KeyRefused(401));
+        check("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n", Probe::KeyRefused(403));
+        check("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", Probe::Reached(404));
+        // Followed, it would carry the key to whoever is named.
+        let redirect =
+            "HTTP/1.1 302 To\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n";
+        check(redirect, Probe::Reached(302));
+        check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", Probe::Answers(None));
+        let listed = "HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{\"data\":[{\"id\":\"m1\"}]}";
+        check(listed, Probe::Answers(Some(vec!["m1".into()])));
+    }
+
+    #[track_caller]
+    fn check_failed(provider: &Provider, want: Obstacle) {
+        let got = probe("p", provider);
+        assert!(matches!(&got, Probe::Failed(it, _) if *it == want), "{got:?} is not {want:?}");
+        assert!(!format!("{got:?}").contains("sk-very"), "{got:?}");
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_told_apart() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        drop(listener);
+        check_failed(&provider(format!("http://{address}")), Obstacle::Connection);
+        // A label so long is in no name server, and none is asked.
+        check_failed(&provider(format!("http://{}.invalid", "x".repeat(64))), Obstacle::Name);
+        let mut missing = provider(format!("https://{address}"));
+        if let Reach::Endpoint(endpoint) = &mut missing.reach {
+            endpoint.ca_file = Some("/nonexistent/ca.pem".into());
+        }
+        check_failed(&missing, Obstacle::Setting);
+    }
+
+    #[test]
+    fn a_server_without_tls_is_told_as_such() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let server = Worker::spawn("server", move || {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        check_failed(&provider(format!("https://{address}")), Obstacle::Tls);
+        drop(server);
+    }
+}

@@ -1,0 +1,158 @@
+//! A session as a person reads it: every message on the path, the oldest
+//! first, also what is compacted away. A page of places is held, and one
+//! message at a time.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::backwards::{Place, read_at};
+use super::entry::Body;
+use super::store::{Found, Store};
+use super::walk::{Walk, header, id_of};
+use crate::clock::Time;
+use crate::config::home::open_own;
+use crate::error::{During, Kind, Result};
+use crate::message::{BranchSummary, CompactionSummary, Custom, Message};
+
+/// Which part of a history.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// At most so many messages, the newest of them.
+    pub limit: usize,
+    /// Only what stands before the entry of this id.
+    pub before: Option<String>,
+}
+
+/// A message of a history.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Told {
+    /// Id of its entry.
+    pub id: String,
+    /// RFC 3339, when it was written.
+    pub timestamp: String,
+    /// It.
+    pub message: Message,
+}
+
+/// An entry's place, until its turn comes: of these there are many.
+struct Kept {
+    kind: &'static str,
+    place: Place,
+    number: Option<u32>,
+}
+
+/// Types of entries that hold a message.
+const KINDS: [&str; 4] = ["message", "compaction", "branch_summary", "custom_message"];
+
+/// What else of a line is told.
+#[derive(Deserialize)]
+struct Stamp {
+    #[serde(default)]
+    id: Option<String>,
+    #[serde(default)]
+    timestamp: String,
+}
+
+impl Store {
+    /// Tells the messages of a session, the oldest of the page first; `each`
+    /// says whether to go on. Answers whether there are older ones.
+    pub fn history(
+        &self,
+        found: &Found,
+        page: &Page,
+        each: &mut dyn FnMut(Told) -> Result<bool>,
+    ) -> Result<bool> {
+        let what = format!("read the session file {}", found.path.display());
+        let Some(mut file) = opened(found).during(Kind::Internal, what.clone())? else {
+            return Ok(false);
+        };
+        let (kept, more) = kept(&mut file, page).during(Kind::Internal, what.clone())?;
+        let mut line = Vec::new();
+        for it in kept.into_iter().rev() {
+            read_at(&mut file, it.place.start, it.place.length, &mut line)
+                .during(Kind::Internal, what.clone())?;
+            if let Some(told) = told(it, line.trim_ascii())
+                && !each(told)?
+            {
+                break;
+            }
+        }
+        Ok(more)
+    }
+
+    /// Copies a session's file as it stands.
+    pub fn export(&self, found: &Found, to: &mut dyn Write) -> Result<()> {
+        let what = format!("export the session file {}", found.path.display());
+        let copied = opened(found).and_then(|file| match file {
+            Some(mut file) => {
+                // What a running turn adds meanwhile is not waited for.
+                let length = file.seek(SeekFrom::End(0))?;
+                file.rewind()?;
+                io::copy(&mut file.take(length), to)?;
+                to.flush()
+            }
+            None => Err(io::ErrorKind::NotFound.into()),
+        });
+        copied.map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => crate::error::Error::new(Kind::Cancelled, what.clone()),
+            _ => crate::error::Error::new(Kind::Internal, format!("{what}: {error}")),
+        })
+    }
+}
+
+/// The file, if there is one yet.
+fn opened(found: &Found) -> io::Result<Option<File>> {
+    match open_own(&found.path, OpenOptions::new().read(true)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Places of the page's messages, the newest first, and whether there are more.
+fn kept(file: &mut File, page: &Page) -> io::Result<(Vec<Kept>, bool)> {
+    let header = header(file)?;
+    let mut walk = Walk::new(file, header.as_ref())?;
+    let (mut kept, mut line) = (Vec::new(), Vec::new());
+    let mut is_before = page.before.is_none();
+    while let Some(step) = walk.next(&mut line)? {
+        if !is_before {
+            is_before = page.before.as_deref() == Some(step.id.as_str());
+            continue;
+        }
+        let Some(kind) = KINDS.into_iter().find(|it| *it == step.kind) else { continue };
+        if kept.len() >= page.limit {
+            return Ok((kept, true));
+        }
+        kept.push(Kept { kind, place: step.place, number: step.number });
+    }
+    Ok((kept, false))
+}
+
+fn told(kept: Kept, line: &[u8]) -> Option<Told> {
+    let Stamp { id, timestamp } = serde_json::from_slice(line).ok()?;
+    let millis = Time::parse(&timestamp).map_or(0, Time::unix_millis);
+    let message = match Body::parse(kept.kind, line)? {
+        Body::Message { message, .. } => message,
+        Body::Compaction { summary, extra, .. } => {
+            let tokens_before = extra.get("tokensBefore").and_then(Value::as_u64).unwrap_or(0);
+            let timestamp = millis;
+            let it = CompactionSummary { summary, tokens_before, timestamp, ..Default::default() };
+            Message::CompactionSummary(it)
+        }
+        Body::BranchSummary { summary, .. } => Message::BranchSummary(BranchSummary {
+            summary,
+            timestamp: millis,
+            ..BranchSummary::default()
+        }),
+        Body::CustomMessage { content, .. } => {
+            Message::Custom(Custom { content, timestamp: millis, ..Custom::default() })
+        }
+        Body::ModelChange { .. } | Body::Other(_) => return None,
+    };
+    let id = id.unwrap_or_else(|| id_of(kept.number, kept.place));
+    Some(Told { id, timestamp, message })
+}
