@@ -22,7 +22,7 @@ fn serving(server: &ModelServer, fields: &str) -> World {
 fn wait_queued(world: &World, count: u64) {
     wait_until("the line has grown", || {
         let health = world.get("/api/health").json();
-        health["providers"]["p"]["queued"] == count
+        health["providers"][0]["queued"] == count
     });
 }
 
