@@ -243,7 +243,7 @@ fn hundreds_of_turns_leave_nothing_behind() {
     let server = ModelServer::answering(|asked| match asked.last_user().as_str() {
         "fail" => Answer::stream().text("half").cut(),
         "close" => Answer::raw_bytes(b"").cut(),
-        text => says(text).until_close(),
+        text => says(text),
     });
     let world = some_world();
     world.model(&server, "concurrency: 2,");

@@ -8,18 +8,6 @@ use ureq::{Error, Timeout};
 use super::target::Target;
 use crate::provider::Fault;
 
-/// Whether the connection was closed by the other side.
-pub(super) fn is_lost(error: &Error) -> bool {
-    let Error::Io(error) = error else { return false };
-    matches!(
-        error.kind(),
-        ErrorKind::UnexpectedEof
-            | ErrorKind::ConnectionReset
-            | ErrorKind::ConnectionAborted
-            | ErrorKind::BrokenPipe
-    )
-}
-
 /// Whether a handshake failed, as it does if a certificate is not trusted.
 pub(in crate::provider) fn is_distrust(error: &Error) -> bool {
     match error {

@@ -72,13 +72,14 @@ impl Post {
         Err(self.read_refusal(response))
     }
 
-    /// The head of the response. A connection that was kept and turns out to
-    /// be closed is made anew, and so is one whose certificate only the other
-    /// roots know: in both cases nothing was answered.
+    /// The head of the response. A connection whose certificate only the other
+    /// roots know is made anew: nothing was sent over it. What was sent is never
+    /// sent again, also where the connection had been kept: whether the server
+    /// had begun to answer cannot be known, and ureq looks whether it is still
+    /// open before it uses it.
     fn post(&mut self, wire: &Wire, exchange: &Exchange) -> Result<Response<Body>, Fault> {
         let mut may_turn = true;
         loop {
-            let was_kept = self.agent.is_some();
             let agent = self.agent()?;
             let cut = agent.clone();
             exchange.arm(Box::new(move || cut.shutdown()))?;
@@ -91,9 +92,6 @@ impl Post {
             self.agent = None;
             if !exchange.disarm() {
                 return Err(Fault::Cancelled);
-            }
-            if was_kept && fault::is_lost(&error) {
-                continue;
             }
             if may_turn && !has_begun && fault::is_distrust(&error) && self.roots.turn(&self.target)
             {
