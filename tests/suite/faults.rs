@@ -118,11 +118,16 @@ fn a_stream_that_fails_is_no_answer() {
     fails(half().data("nope").done(), "unavailable", &["`p`", "nope"]);
     fails(Answer::stream().bytes(b"\xff\xfe\x00\n\n\x01").cut(), "cut", &[]);
     fails(Answer::stream().data("[1,2]").cut(), "unavailable", &["`p`"]);
-    for head in ["HTTP/1.1 200 OK\r\nContent-", "HTTP/1.1 2", "nope\r\n\r\n", "\r\n\r\n"] {
+    // A head that is cut, and one that is none.
+    for head in ["HTTP/1.1 200 OK\r\nContent-", "HTTP/1.1 2", ""] {
+        fails(Answer::raw_bytes(head.as_bytes()).cut(), "cut", &["`p`"]);
+    }
+    fails(Answer::raw_bytes(b"HTTP/1.1 200 OK\r\n").reset(), "cut", &["`p`"]);
+    for head in ["nope\r\n\r\n", "HTTP/9.9 abc\r\n\r\n", "HTTP/1.1 200 OK\r\nno colon\r\n\r\n"] {
         fails(Answer::raw_bytes(head.as_bytes()).cut(), "unavailable", &["`p`"]);
     }
-    fails(Answer::stream().cut(), "unavailable", &["`p`"]);
-    fails(Answer::stream().reset(), "unavailable", &["`p`"]);
+    fails(Answer::stream().cut(), "cut", &["`p`"]);
+    fails(Answer::stream().reset(), "cut", &["`p`"]);
     let torn = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nx\r\n";
     fails(Answer::raw_bytes(torn).cut(), "cut", &[]);
     world.verify_audit();

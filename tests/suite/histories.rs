@@ -194,6 +194,9 @@ fn a_session_that_is_held_elsewhere_is_no_fault_of_the_model() {
         assert_ne!(body["category"], category, "{body}");
     }
     assert_eq!(server.asked().len(), 1, "a model was asked");
+    let metrics = world.get("/metrics").text();
+    let failures = metrics.lines().filter(|it| it.starts_with("beige_model_failures_total{"));
+    assert_eq!(failures.count(), 0, "{metrics}");
     drop(held);
     server.play([says("fine")]);
     assert_eq!(world.answer("api:1", "more"), "fine");
