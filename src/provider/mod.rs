@@ -9,6 +9,7 @@ pub mod facts;
 mod failure;
 mod glob;
 mod http;
+mod json;
 mod openai_chat;
 mod pool;
 pub mod probe;
