@@ -175,6 +175,17 @@ impl Target {
         ))
     }
 
+    /// The answer is packed, as by a proxy that asks nobody.
+    pub(super) fn unreadable(&self, coding: &str) -> Fault {
+        Fault::Unavailable(format!(
+            "the answer of the provider `{}` is packed (`Content-Encoding: {}`), which was not \
+             asked for and is not read; check what stands behind `{}`",
+            self.provider,
+            shortened(&self.redactor.mask(coding)),
+            self.setting("baseUrl"),
+        ))
+    }
+
     /// The server does not stop.
     pub(super) fn endless(&self, most: usize) -> Fault {
         Fault::Cut(format!(

@@ -255,6 +255,17 @@ fn an_answer_that_breaks_off_is_cut() {
 }
 
 #[test]
+fn an_answer_that_is_packed_is_told_to_be() {
+    check_answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n??",
+        "unavailable",
+        "`Content-Encoding: gzip`",
+    );
+    let identity = "HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\n\r\n!p is read";
+    check_answer(identity, "unavailable", "p is read");
+}
+
+#[test]
 fn what_is_no_http_is_named() {
     check_answer("220 mail.example ESMTP\r\n\r\n", "unavailable", "`llm.providers.p.baseUrl`");
 }
