@@ -68,6 +68,10 @@ impl Target {
         self.endpoint.ca_file.as_deref()
     }
 
+    pub(super) fn is_secure(&self) -> bool {
+        self.endpoint.base_url.starts_with("https:")
+    }
+
     pub(super) fn has_proxy(&self) -> bool {
         self.endpoint.proxy.is_some()
     }
