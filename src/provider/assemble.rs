@@ -12,8 +12,8 @@ use crate::config::{ModelRef, Price};
 use crate::message::{Assistant, Block, Cost, StopReason, Text, Thinking, ToolCall, Usage};
 
 /// Most values in the arguments of all calls of one answer: each takes up to
-/// some hundred bytes, as long as its turn runs.
-const MOST_VALUES: usize = 16 * 1024;
+/// hundreds of bytes, as long as its turn runs.
+const MOST_VALUES: usize = 4 * 1024;
 
 /// Longest id and name of a call, in bytes: the turn tells them again and again.
 const LONGEST_WORD: usize = 1_024;

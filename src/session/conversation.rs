@@ -42,6 +42,11 @@ impl Conversation {
         &self.path
     }
 
+    /// How long its file is, in bytes.
+    pub fn length(&self) -> u64 {
+        self.length
+    }
+
     /// Appends an entry: one write of one line, then the value.
     pub fn append(&mut self, body: Body, now: Time) -> Result<()> {
         let entry = self.session.next(self.fresh_id()?, body, now);

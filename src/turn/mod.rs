@@ -32,6 +32,10 @@ use crate::session::Conversation;
 use crate::tool::{self, CoreCall};
 use crate::worker::Cancel;
 
+/// How much a turn may add to its session before the model is asked again, in
+/// bytes: all of it is held and sent, and no model reads more.
+const LARGEST_TURN: u64 = if cfg!(test) { 4 * 1024 * 1024 } else { 64 * 1024 * 1024 };
+
 /// How much of what was said is kept beside the last answer, in bytes, for the
 /// event that tells of a failed turn; all of it is in the session.
 const MOST_SAID: usize = 1024 * 1024;
@@ -115,6 +119,7 @@ struct Halt {
 impl Progress<'_> {
     fn converse(&mut self, message: &str) -> Result<String, Halt> {
         let now = clock::now();
+        let before = self.conversation.length();
         self.conversation.close_open_calls(now)?;
         self.conversation.use_model(self.turn.model, now)?;
         self.conversation.say(Message::user(message, now), now)?;
@@ -124,6 +129,9 @@ impl Progress<'_> {
                 return Ok(answer.message.text());
             }
             self.run_calls(&answer)?;
+            if self.conversation.length().saturating_sub(before) > LARGEST_TURN {
+                return self.end_too_long();
+            }
         }
         self.give_up()
     }
@@ -273,6 +281,17 @@ impl Progress<'_> {
         );
         self.store_end(StopReason::Error, &what)?;
         Err(Halt { category: "max_turns", error: Error::new(Kind::Internal, what) })
+    }
+
+    /// The turn has become longer than any model reads.
+    fn end_too_long(&mut self) -> Result<String, Halt> {
+        let what = format!(
+            "the turn was ended after {} MiB, more than is sent to a model; what was done so far \
+             stays in the session, and another prompt goes on from there",
+            LARGEST_TURN / 1024 / 1024
+        );
+        self.store_end(StopReason::Error, &what)?;
+        Err(Halt::from(Fault::TooLong(what)))
     }
 
     /// Ends the turn between two model calls.

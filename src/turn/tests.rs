@@ -303,6 +303,18 @@ fn of_a_turn_that_says_much_the_newest_is_kept() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_turn_that_grows_without_end_is_ended() -> Result<()> {
+    let place = Place::new(&line(&[text(&"a".repeat(2_500_000)), exec("ls")]).repeat(3))?;
+    let hands = TestHands::default();
+    let told = place.run("hi", &hands, &Cancel::never())?;
+    assert!(told.result.is_err_and(|(_, it)| it.contains("after 4 MiB")));
+    let end = told.events.last();
+    assert!(matches!(end, Some(TurnEvent::Error { category: "context_length", .. })));
+    assert_eq!(hands.model_calls.borrow().len(), 2);
+    Ok(())
+}
+
 /// It may come from a server that repeats its key, or from a person who wants
 /// it used: it is used, and the file does not hold what the model made of it.
 #[test]
