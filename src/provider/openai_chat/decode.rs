@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::calls::Calls;
+use super::field::{number, text};
 use crate::message::{StopReason, Usage};
 use crate::provider::sse::{Event, EventReader};
 use crate::provider::think::ThinkSplitter;
@@ -290,22 +291,6 @@ impl Answer {
 fn broken(provider: &str, what: &str) -> Fault {
     let what = failure::one_line(what);
     Fault::Unavailable(format!("the answer of the provider `{provider}` broke: {what}"))
-}
-
-/// A text field; empty where it is missing, null or something else.
-pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// A count, also where it is written as a text or with a fraction.
-pub(super) fn number(value: &Value) -> Option<u64> {
-    let float = match value {
-        Value::Number(it) => return it.as_u64().or_else(|| it.as_f64().map(|it| it as u64)),
-        Value::String(it) => it.trim().parse::<f64>().ok(),
-        _ => None,
-    };
-    // A cast from a float is bounded by its target.
-    float.map(|it| it as u64)
 }
 
 /// The error that a chunk is, or holds.
