@@ -317,10 +317,10 @@ fn nobody_at_the_door() {
 fn a_model_that_stalls_is_left_in_its_time() {
     let server = ModelServer::new();
     let gate = server.gate();
-    // Longest first: all stall at once.
+    // They all stall at once.
     let world = some_world();
     let full = FullListener::new();
-    let short = "timeouts: { connectSeconds: 1, firstByteSeconds: 1, idleSeconds: 1 },";
+    let short = "timeouts: { connectSeconds: 1, firstByteSeconds: 2, idleSeconds: 2 },";
     let agents = world.agent("a", "", "")
         + &world.agent("b", "", "").replace("provider: 'p'", "provider: 'q'");
     let providers = format!(
@@ -333,8 +333,8 @@ fn a_model_that_stalls_is_left_in_its_time() {
     let stalls = [
         ("first byte", Answer::stream().hold(&gate)),
         ("head", Answer::raw_bytes(b"HTTP/1.1 200 OK\r\n").hold(&gate)),
-        ("text", Answer::stream().bytes(":\n\n").hold(&gate)),
-        ("idle", Answer::stream().text("half").hold(&gate)),
+        ("comment", Answer::stream().bytes(":\n\n").hold(&gate)),
+        ("text", Answer::stream().text("half").hold(&gate)),
         ("call", Answer::stream().text("half").call(0, "c1", "exec", "{").hold(&gate)),
     ];
     let mut streams = Vec::new();
@@ -348,14 +348,18 @@ fn a_model_that_stalls_is_left_in_its_time() {
     for (what, stream) in streams {
         let told = stream.rest();
         let end = told.last().expect("an event");
-        let partial = if ["idle", "call"].contains(what) { json!("half") } else { Value::Null };
+        let partial = if ["text", "call"].contains(what) { json!("half") } else { Value::Null };
+        let has_begun = !["first byte", "head"].contains(what);
+        let setting = if has_begun { "timeouts.idleSeconds" } else { "timeouts.firstByteSeconds" };
         let got = json!([end["type"], end["category"], end["partial"]]);
         assert_eq!(got, json!(["error", "unavailable", partial]), "{what}: {end}");
-        assert!(end["message"].as_str().is_some_and(|it| it.contains('1')), "{what}: {end}");
+        assert!(end["message"].as_str().is_some_and(|it| it.contains(setting)), "{what}: {end}");
     }
     let told = unreached.rest();
     let end = told.last().expect("an event");
     assert_eq!(end["category"], "unavailable", "{end}");
+    let names_it = |it: &str| it.contains("timeouts.connectSeconds");
+    assert!(end["message"].as_str().is_some_and(names_it), "{end}");
     server.wait_in_flight(0);
     for (what, _) in &stalls {
         server.play([says("fine")]);

@@ -20,7 +20,7 @@ pub(super) use watch::Patience;
 use super::{Decoder, Delta, Fault, Wire};
 use crate::worker::{Cancel, Worker};
 use exchange::{Event, Job, Ticket, Work};
-use watch::{Expired, Watch};
+use watch::{Expired, Limit, Watch};
 
 /// A worker without work leaves after this.
 const IDLE: Duration = Duration::from_secs(60);
@@ -255,6 +255,12 @@ impl Caller<'_> {
     /// rest to the worker.
     fn expire(&self, expired: Expired, watch: &mut Watch) -> Option<Result<(), Fault>> {
         match expired {
+            // The model may have stopped and only the end mark be missing.
+            Expired::Late(limit @ Limit::Idle(_)) => {
+                self.call_off();
+                watch.cut_late(limit, Instant::now());
+                None
+            }
             Expired::Late(limit) => Some(Err(limit.fault(&self.pool.shared.provider))),
             Expired::Tail => Some(Ok(())),
             Expired::Refusal => {
@@ -269,7 +275,9 @@ impl Caller<'_> {
         if watch.is_whole() {
             return Ok(());
         }
-        self.ticket.outcome().unwrap_or_else(|| Err(self.pool.shared.broken_off()))
+        let came = self.ticket.outcome().unwrap_or_else(|| Err(self.pool.shared.broken_off()));
+        let late = watch.late().map(|it| it.fault(&self.pool.shared.provider));
+        came.map_err(|fault| late.unwrap_or(fault))
     }
 
     fn call_off(&self) {
