@@ -308,8 +308,20 @@ mod tests {
 
     #[test]
     fn what_is_neither_is_refused() {
-        for text in ["", "h", "1", "1970-02-30", "1970-01", "1970-01-02 ", "1w", "-1h", "1 h", "1€", "99999999999999999999d", "yesterday"]
-        {
+        for text in [
+            "",
+            "h",
+            "1",
+            "1970-02-30",
+            "1970-01",
+            "1970-01-02 ",
+            "1w",
+            "-1h",
+            "1 h",
+            "1€",
+            "99999999999999999999d",
+            "yesterday",
+        ] {
             check(text, None);
         }
         assert!(parse_since("18446744073709551615d", NOW).is_ok());

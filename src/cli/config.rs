@@ -125,7 +125,7 @@ fn examine(invocation: &Invocation) -> Result<Examined> {
 
 /// Everything that is wrong with the configuration that counts: with the file,
 /// and if it is sound, with what it names.
-pub(super) fn examine_all(invocation: &Invocation) -> Result<Report> {
+fn examine_all(invocation: &Invocation) -> Result<Report> {
     let mut examined = examine(invocation)?;
     if let Some((config, _)) = &examined.sound {
         let mut findings = beyond(config);
@@ -133,6 +133,16 @@ pub(super) fn examine_all(invocation: &Invocation) -> Result<Report> {
         examined.add(findings);
     }
     Ok(examined.report)
+}
+
+/// The same without a look at cassettes and certificates.
+pub(super) fn examine_but_providers(invocation: &Invocation) -> Result<Examined> {
+    let mut examined = examine(invocation)?;
+    if let Some((config, _)) = &examined.sound {
+        let findings = beyond(config);
+        examined.add(findings);
+    }
+    Ok(examined)
 }
 
 /// The configuration that counts, if nothing is wrong with the file itself.
@@ -144,12 +154,7 @@ pub(super) fn sound(invocation: &Invocation) -> Result<Option<Config>> {
 /// and if it is sound, with plugins and the tools of agents. Cassettes may be
 /// mended while it runs. Warnings are told.
 pub(super) fn check_start(invocation: &Invocation) -> Result<()> {
-    let mut examined = examine(invocation)?;
-    if let Some((config, _)) = &examined.sound {
-        let findings = beyond(config);
-        examined.add(findings);
-    }
-    let report = examined.report;
+    let report = examine_but_providers(invocation)?.report;
     if report.has_errors() {
         return Err(report.into());
     }
