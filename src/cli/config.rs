@@ -5,7 +5,7 @@ use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
 use super::table::{NOTHING, action, flag};
-use super::{Command, Invocation, present, print, tell, unknown, unknown_action};
+use super::{Command, Invocation, present, print, print_json, tell, unknown, unknown_action};
 use crate::config::{
     self, Config, Examined, Finding, Findings, HOSTS_OWN_NETWORK, KeyPath, Network, Report,
     RuntimeChoice, Surroundings,
@@ -90,7 +90,7 @@ fn check(invocation: &Invocation, options: &Options) -> Result<u8> {
     let report = examine_all(invocation)?;
     let ok = is_ok(&report, options.strict);
     if options.json {
-        print(&format!("{}\n", document(&report, ok)))?;
+        print_json(&format!("{}\n", document(&report, ok)))?;
     } else if report.is_empty() {
         print(&format!("{}: sound\n", report.file.display()))?;
     } else {
@@ -107,14 +107,14 @@ fn show(invocation: &Invocation) -> Result<u8> {
     }
     let text = serde_json::to_string_pretty(&effective)
         .during(Kind::Internal, "write the configuration as JSON")?;
-    print(&format!("{text}\n"))?;
+    print_json(&format!("{text}\n"))?;
     Ok(0)
 }
 
 fn schema(strict: bool) -> Result<u8> {
     let text = serde_json::to_string_pretty(&config::json_schema(strict))
         .during(Kind::Internal, "write the schema as JSON")?;
-    print(&format!("{text}\n"))?;
+    print_json(&format!("{text}\n"))?;
     Ok(0)
 }
 

@@ -15,7 +15,9 @@ use serde_json::{Value, json};
 
 use super::client::{self, Api};
 use super::table::{NOTHING, Word, action, flag, valued};
-use super::{Command, Invocation, counted, print, setup, tell, tidy, unknown, unknown_action};
+use super::{
+    Command, Invocation, counted, print, print_json, setup, tell, tidy, unknown, unknown_action,
+};
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::ConfigInUse;
@@ -343,9 +345,9 @@ fn status(invocation: &Invocation, json: bool) -> Result<u8> {
     if json {
         let document = json!({
             "running": holder.is_some(), "answers": answers, "pid": pid,
-            "home": home.root(), "health": health,
+            "home": home.root().display().to_string(), "health": health,
         });
-        print(&format!("{document}\n"))?;
+        print_json(&format!("{document}\n"))?;
     } else {
         print(&told(pid, holder.is_some(), health.as_ref()))?;
     }

@@ -11,7 +11,7 @@ use lexopt::Arg;
 use serde_json::json;
 
 use super::table::{Action, NOTHING, Takes, Word, action, flag, valued};
-use super::{Command, Invocation, print, tell, unknown, unknown_action};
+use super::{Command, Invocation, print, print_json, tell, unknown, unknown_action};
 use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
@@ -181,7 +181,7 @@ fn list(json: bool) -> Result<()> {
             json!({ "agent": it.agent, "runtime": "docker", "container": it.name, "id": it.id,
                 "image": it.image, "state": it.state, "status": it.status })
         });
-        return print(&format!("{}\n", serde_json::Value::Array(rows.collect())));
+        return print_json(&format!("{}\n", serde_json::Value::Array(rows.collect())));
     }
     if listed.is_empty() {
         return Ok(());

@@ -341,3 +341,22 @@ fn a_cassette_that_does_not_read_is_a_failure() {
     let checks = report["checks"].as_array().expect("checks");
     assert_eq!(checks.iter().filter(|it| it["status"] == "failure").count(), 1, "{report:#}");
 }
+
+#[test]
+fn what_lies_in_the_way_of_a_gateway_is_named() {
+    let world = some_world();
+    fs::create_dir(world.home()).unwrap();
+    for name in ["sessions", "logs", "data", "door"] {
+        let path = world.home().join(name);
+        fs::write(&path, "").unwrap();
+        expect(&report(&world, 1), "home", "failure", &format!("{name} is no folder"));
+        fs::remove_file(&path).unwrap();
+    }
+    for name in ["api-token", "gateway.pid"] {
+        let path = world.home().join(name);
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        expect(&report(&world, 1), "home", "failure", &format!("{name} is no regular file"));
+        fs::remove_file(&path).unwrap();
+    }
+    expect(&report(&world, 0), "home", "ok", "is yours");
+}

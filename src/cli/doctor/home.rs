@@ -63,7 +63,32 @@ fn folder(home: &Home) -> Check {
     if !found.is_dir() {
         return Check::failure(name, format!("{shown} is no folder"), elsewhere);
     }
-    judge_owner(name, &shown, &found)
+    match in_the_way(home) {
+        Some((path, what)) => {
+            Check::failure(name, format!("{} is {what}", tidy(&path)), "move it away")
+        }
+        None => judge_owner(name, &shown, &found),
+    }
+}
+
+/// What lies where a gateway makes a folder or opens a file of its own, and is
+/// none.
+fn in_the_way(home: &Home) -> Option<(PathBuf, &'static str)> {
+    let mut folders = made_folders(home).into_iter();
+    let is_other = |it: &PathBuf| fs::symlink_metadata(it).is_ok() && !it.is_dir();
+    if let Some(folder) = folders.find(is_other) {
+        return Some((folder, "no folder"));
+    }
+    let files = [
+        home.api_token(),
+        home.pid_file(),
+        home.session_map(),
+        home.session_map_lock(),
+        home.audit_log(),
+        home.audit_lock(),
+    ];
+    let is_other = |it: &PathBuf| fs::symlink_metadata(it).is_ok_and(|it| !it.is_file());
+    files.into_iter().find(is_other).map(|it| (it, "no regular file"))
 }
 
 fn judge_owner(name: &str, shown: &str, found: &Metadata) -> Check {
@@ -118,9 +143,9 @@ fn token(home: &Home) -> Check {
     }
 }
 
-fn private_folders(home: &Home) -> Vec<PathBuf> {
-    let mut folders = vec![
-        home.root().to_owned(),
+/// Those that are made at each start.
+fn made_folders(home: &Home) -> Vec<PathBuf> {
+    vec![
         home.sockets(),
         home.root().join("agents"),
         home.data(),
@@ -129,7 +154,12 @@ fn private_folders(home: &Home) -> Vec<PathBuf> {
         home.logs(),
         home.sessions(),
         home.door(),
-    ];
+    ]
+}
+
+fn private_folders(home: &Home) -> Vec<PathBuf> {
+    let mut folders = made_folders(home);
+    folders.push(home.root().to_owned());
     folders.extend(inside(&home.root().join("agents")));
     folders.extend(inside(&home.sessions()));
     folders.retain(|it| it.is_dir());
