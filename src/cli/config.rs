@@ -13,6 +13,10 @@ use crate::config::{
 use crate::error::{During, Error, Kind, Result};
 use crate::{plugin, provider};
 
+/// What is told of a secret that the redactor leaves alone.
+const UNMASKED: &str = "this secret is not masked in logs, errors and answers: only what has 8 \
+                        characters or more and is no number or common word is";
+
 /// Exit code of a configuration that cannot be used.
 const BAD_CONFIG: u8 = 78;
 
@@ -128,7 +132,7 @@ fn examine(invocation: &Invocation) -> Result<Examined> {
 fn examine_all(invocation: &Invocation) -> Result<Report> {
     let mut examined = examine(invocation)?;
     if let Some((config, _)) = &examined.sound {
-        let mut findings = beyond(config);
+        let mut findings = beyond(config, examined.unmasked());
         provider::Registry::new(&config.providers).examine(&mut findings);
         examined.add(findings);
     }
@@ -139,7 +143,7 @@ fn examine_all(invocation: &Invocation) -> Result<Report> {
 pub(super) fn examine_but_providers(invocation: &Invocation) -> Result<Examined> {
     let mut examined = examine(invocation)?;
     if let Some((config, _)) = &examined.sound {
-        let findings = beyond(config);
+        let findings = beyond(config, examined.unmasked());
         examined.add(findings);
     }
     Ok(examined)
@@ -166,8 +170,11 @@ pub(super) fn check_start(invocation: &Invocation) -> Result<()> {
 
 /// What is wrong with the plugins that a sound file names and with the tools
 /// of agents, and what a one-shot does not warn of each time.
-fn beyond(config: &Config) -> Findings {
+fn beyond(config: &Config, unmasked: &[KeyPath]) -> Findings {
     let mut findings = Findings::default();
+    for path in unmasked {
+        findings.warn(path, UNMASKED);
+    }
     plugin::Registry::examine(&config.plugins, &config.agents, &config.home, &mut findings);
     for (name, agent) in &config.agents {
         let sandbox = &agent.sandbox;
