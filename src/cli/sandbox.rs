@@ -51,7 +51,7 @@ build   makes the image that containers start from: from the Dockerfile that
   --offline         without a registry: from this host's own programs
   --root-tar FILE   from a tar of a root file system, plain or compressed
   --image NAME      its name (default beige-sandbox:latest)
-list    the containers of this home
+list    the containers of this home; bubblewrap leaves none
   --json            as one JSON array
 rm      removes an agent's sandbox, or all of this home; workspaces stay, and
         the next call makes it anew

@@ -163,8 +163,9 @@ impl Progress<'_> {
         let text = message.text();
         let is_priced = self.turn.providers.facts(self.turn.model).cost.is_some();
         // Of a call that failed before anything came there is nothing to tell.
-        let came_to_nothing = message.stop_reason == StopReason::Error;
-        let is_told = !(came_to_nothing && message.usage == Usage::default());
+        let has_failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
+        let is_nothing = message.content.is_empty() && message.usage == Usage::default();
+        let is_told = !(has_failed && is_nothing);
         let usage = usage_event(&message.usage, is_priced);
         self.conversation.say(Message::Assistant(Box::new(message)), clock::now())?;
         if !text.is_empty() {

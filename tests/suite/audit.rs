@@ -200,6 +200,18 @@ fn a_torn_tail_is_closed_and_said_to_be_torn() {
 }
 
 #[test]
+fn why_a_command_was_not_started_is_written_and_nothing_where_there_is_no_more() {
+    let world = some_world();
+    world.exec(&["false"]).expect(1);
+    world.exec(&["no-such-program"]).expect(127);
+    let records = world.audit();
+    let finished: Vec<&Value> = records.iter().filter(|it| it["phase"] == "finished").collect();
+    assert_eq!(finished[0].get("error"), None, "{}", finished[0]);
+    let why = finished[1]["error"].as_str().unwrap_or_default();
+    assert!(why.contains("no-such-program"), "{}", finished[1]);
+}
+
+#[test]
 fn what_cannot_be_written_does_not_run() {
     on_each_runtime(|world| {
         world.sh("true").expect(0);
