@@ -36,13 +36,14 @@ Options:
   --agent AGENT    only records of this agent
   --tool TOOL      only records of this tool
   --denied         only refused calls
-  --since WHEN     only from then on: 90s, 30m, 1h, 2d ago, or a moment such as
-                   2026-11-30T04:16:34Z
+  --since WHEN     only from then on: 90s, 30m, 1h, 2d ago, a day such as
+                   2026-11-30 (UTC), or a moment such as 2026-11-30T04:16:34Z
   -f, --follow     go on with every new record, until interrupted
   --json           the records as one JSON document; with -f one a line
   --verify         prove that no record was changed or lost; exits 1 if one was
   --head SEQ:HASH  with --verify: what `beige audit head` printed must still be
-                   in the log, so that all up to it is as it was then
+                   in the log, so that all up to it is as it was then; exits 1
+                   if it is not
   --config FILE    taken as by every command; the log is that of the home
 ",
     takes: Takes {
@@ -178,9 +179,13 @@ fn kept(text: &str) -> Result<Head> {
 }
 
 fn print_head(home: &Home, json: bool) -> Result<u8> {
-    let Some(head) = head(home)? else {
+    let Some((head, torn)) = head(home)? else {
         return Err(Error::new(Kind::Missing, "the audit log holds no record yet"));
     };
+    if torn > 0 {
+        let are = if torn == 1 { "line behind it is" } else { "lines behind it are" };
+        tell(&format!("record {} is the last; {torn} {are} torn", head.seq));
+    }
     let text = match json {
         true => json!({"seq": head.seq, "hash": head.hash}).to_string(),
         false => head.to_string(),
@@ -207,7 +212,7 @@ fn prove(home: &Home, kept: Option<Head>, json: bool) -> Result<u8> {
     } else {
         print(&format!("{report}\n"))?;
     }
-    Ok(u8::from(!report.is_sound()))
+    Ok(u8::from(!report.is_proven()))
 }
 
 fn follow_records(home: &Home, filter: &Filter, json: bool) -> Result<u8> {

@@ -253,8 +253,15 @@ impl Invocation {
             return;
         };
         let named = self.named_config_file().ok().flatten();
-        if let Some(difference) = used.difference(named.as_deref()) {
-            tell(&format!("beige {command}: {difference}"));
+        let Some(difference) = used.difference(named.as_deref()) else { return };
+        // What is not sound cannot be taken over.
+        let is_broken = config::examine_but_providers(self).is_ok_and(|it| it.report.has_errors());
+        match is_broken && used.difference(None).as_ref() == Some(&difference) {
+            true => tell(&format!(
+                "beige {command}: the configuration has changed since the gateway read it and is \
+                 not sound (`beige config check`); the gateway goes on with what it has read"
+            )),
+            false => tell(&format!("beige {command}: {difference}")),
         }
     }
 

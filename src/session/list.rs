@@ -130,9 +130,11 @@ fn updated(found: &Found) -> i64 {
 
 fn listed(found: &Found, updated: i64) -> Listed {
     let glance = Glance::at(found);
-    let updated_at = Time::from_unix_millis(updated).to_string();
     let began = glance.header.map(|it| it.timestamp).filter(|it| !it.is_empty());
     let keyed_at = || found.keyed_at.clone().filter(|it| !it.is_empty());
+    // A file's time is that of the kernel's clock, which is coarser than ours.
+    let began_at = began.as_deref().and_then(Time::parse).map_or(0, Time::unix_millis);
+    let updated_at = Time::from_unix_millis(updated.max(began_at)).to_string();
     Listed {
         session_id: found.id.clone(),
         session_file: found.path.clone(),

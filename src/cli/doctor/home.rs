@@ -10,6 +10,7 @@ use rustix::process::geteuid;
 
 use super::super::tidy;
 use super::{Check, Patient};
+use crate::channel::http::token_is_there;
 use crate::config::Home;
 use crate::gateway::socket::check_path_length;
 
@@ -32,6 +33,7 @@ pub(super) fn check(patient: &Patient) -> Vec<Check> {
     let mut checks = vec![folder(&patient.home)];
     if patient.home.root().is_dir() {
         checks.push(permissions(&patient.home));
+        checks.push(token(&patient.home));
     }
     checks.push(sockets(patient));
     checks.extend(disks(patient));
@@ -126,6 +128,19 @@ fn permissions(home: &Home) -> Check {
     };
     let found = format!("others may look into {}{more}", named.join(", "));
     Check::warning(name, found, format!("`chmod go-rwx {}`", named.join(" ")))
+}
+
+/// By the very look that a gateway takes at its start.
+fn token(home: &Home) -> Check {
+    let (name, shown) = ("api-token", tidy(&home.api_token()));
+    match token_is_there(home) {
+        Ok(true) => Check::ok(name, format!("{shown} holds one")),
+        Ok(false) => Check::ok(name, "there is none; the first start of a gateway makes one"),
+        Err(error) => {
+            let fix = format!("`rm {shown}`: the next start of a gateway makes a new one");
+            Check::failure(name, error.to_string(), fix)
+        }
+    }
 }
 
 /// Those that are made at each start.
