@@ -15,7 +15,9 @@ use tool_client::frame;
 
 use super::client::{self, Api};
 use super::table::{Takes, Word, flag, valued};
-use super::{Command, Invocation, complain, logger, present, stdin, tell, unknown, write_through};
+use super::{
+    Command, Invocation, complain, logger, print_json, stdin, tell, unknown, write_through,
+};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::Gateway;
 use crate::sandbox::pump::{Note, Pump};
@@ -86,11 +88,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         Err(error) => {
             complain("beige exec", &error);
             if request.json {
-                present(&format!(
-                    "{}
-",
-                    json!({ "error": error.to_string() })
-                ))?;
+                print_json(&format!("{}\n", json!({ "error": error.to_string() })))?;
             }
             Ok(FAILED)
         }
@@ -175,7 +173,7 @@ fn execute(invocation: &Invocation, request: &Request) -> Result<u8> {
         // Called off before it began.
         (Err(error), Some(number)) if error.kind() == Kind::Cancelled => {
             if request.json {
-                present(&format!("{}\n", json!({ "error": "called off before it began" })))?;
+                print_json(&format!("{}\n", json!({ "error": "called off before it began" })))?;
             }
             return Ok(128 + number);
         }
@@ -327,7 +325,7 @@ impl Sink {
                 "durationMs": u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
                 "note": exit.note,
             });
-            present(&format!("{document}\n"))?;
+            print_json(&format!("{document}\n"))?;
         } else if let Some(note) = &exit.note {
             tell(&format!("beige exec: {note}"));
         } else if exit.timed_out {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::client::{self, Api};
 use super::table::{Takes, Word, flag, valued};
-use super::{Command, Invocation, logger, present, tell, unknown};
+use super::{Command, Invocation, logger, present, print_json, tell, unknown};
 use crate::config::{Config, Home, ModelRef};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{HomeLock, Role};
@@ -318,7 +318,7 @@ impl Told {
         let event: Value = serde_json::from_str(line).during(Kind::Internal, "read an event")?;
         if self.form == Form::Stream {
             // As it came: a program may look at its beginning only.
-            present(&format!("{}\n", line.trim_end()))?;
+            print_json(&format!("{}\n", line.trim_end()))?;
         }
         self.show(&event)
     }
@@ -364,18 +364,18 @@ impl Told {
             Form::Json => {
                 let category = category_of(error.kind());
                 let document = json!({ "error": error.to_string(), "category": category });
-                present(&format!("{document}\n"))
+                print_json(&format!("{document}\n"))
             }
             Form::Stream => {
                 let error = serde_json::to_string(&TurnEvent::refused(error));
-                present(&format!("{}\n", error.during(Kind::Internal, "encode an event")?))
+                print_json(&format!("{}\n", error.during(Kind::Internal, "encode an event")?))
             }
         }
     }
 
     fn refused(&self, reason: &str) -> Result<()> {
         let document = json!({"error": reason, "category": "blocked", "session": self.session});
-        present(&format!("{document}\n"))
+        print_json(&format!("{document}\n"))
     }
 
     /// A failed turn as the one document: what the event says, and where the
@@ -385,7 +385,7 @@ impl Told {
             "error": event.get("message"), "category": event.get("category"),
             "partial": event.get("partial"), "session": self.session,
         });
-        present(&format!("{document}\n"))
+        print_json(&format!("{document}\n"))
     }
 
     fn answer(&self, response: &str, event: &Value) -> Result<()> {
@@ -398,7 +398,7 @@ impl Told {
             }
             Form::Json => {
                 let document = json!({"response": response, "session": self.session});
-                present(&format!("{document}\n"))
+                print_json(&format!("{document}\n"))
             }
             Form::Stream => Ok(()),
         }

@@ -156,3 +156,82 @@ fn told(kept: Kept, line: &[u8]) -> Option<Told> {
     let id = id.unwrap_or_else(|| id_of(kept.number, kept.place));
     Some(Told { id, timestamp, message })
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::Home;
+
+    /// A session file with these entries, in a folder of its own.
+    struct Place(std::path::PathBuf);
+
+    impl Place {
+        fn new(name: &str, entries: &[Value]) -> Self {
+            let root = std::env::temp_dir().join(format!("bh-{}-{name}", std::process::id()));
+            let folder = Home::new(&root).agent_sessions("a");
+            std::fs::create_dir_all(&folder).expect("a folder");
+            let lines: String = entries.iter().map(|it| format!("{it}\n")).collect();
+            std::fs::write(folder.join("s.jsonl"), lines).expect("written");
+            Self(root)
+        }
+
+        /// Role, id and the first text of each message, and whether there are
+        /// older ones.
+        fn told(&self, limit: usize, before: Option<&str>) -> (Vec<String>, bool) {
+            let store = Store::new(Home::new(&self.0));
+            let found = store.find(Some("a"), "s").expect("found");
+            let page = Page { limit, before: before.map(str::to_owned) };
+            let mut told = Vec::new();
+            let more = store.history(&found, &page, &mut |it| {
+                let message = serde_json::to_value(&it.message).expect("JSON");
+                told.push(format!("{} {}", it.id, message["role"].as_str().unwrap_or("?")));
+                Ok(true)
+            });
+            (told, more.expect("a history"))
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn said(id: &str, parent: Option<&str>) -> Value {
+        json!({"type": "message", "id": id, "parentId": parent,
+            "message": {"role": "user", "content": "x"}})
+    }
+
+    #[test]
+    fn a_history_has_also_what_is_compacted_away() {
+        let place = Place::new(
+            "compacted",
+            &[
+                json!({"type": "session", "version": 3}),
+                said("a", None),
+                json!({"type": "label", "id": "l", "parentId": "a"}),
+                json!({"type": "compaction", "id": "b", "parentId": "l", "summary": "s"}),
+                json!({"type": "custom_message", "id": "c", "parentId": "b", "content": "x"}),
+                said("left", Some("a")),
+                said("d", Some("c")),
+            ],
+        );
+        let all = ["a user", "b compactionSummary", "c custom", "d user"];
+        assert_eq!(place.told(10, None), (all.map(String::from).to_vec(), false));
+        assert_eq!(place.told(2, None), (all[2..].iter().map(ToString::to_string).collect(), true));
+        assert_eq!(place.told(1, Some("c")), (vec![all[1].to_owned()], true));
+        assert_eq!(place.told(9, Some("c")).0.len(), 2);
+        assert_eq!(place.told(9, Some("left")), (vec![], false));
+    }
+
+    #[test]
+    fn a_history_of_version_1_has_the_numbers_of_its_lines() {
+        let said = json!({"type": "message", "message": {"role": "user", "content": "x"}});
+        let place = Place::new("first", &[json!({"type": "session"}), said.clone(), said]);
+        let all = ["00000002 user".to_owned(), "00000003 user".to_owned()];
+        assert_eq!(place.told(10, None), (all.to_vec(), false));
+        assert_eq!(place.told(10, Some("00000003")), (all[..1].to_vec(), false));
+    }
+}

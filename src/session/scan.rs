@@ -270,6 +270,26 @@ mod tests {
         check(&[HEADER, &user("a", ""), &user("b", "b")], "a b", 0);
     }
 
+    #[test]
+    fn a_branch_that_was_left_is_passed_over_however_long_it_is() {
+        let left: Vec<String> = (0..2_000).map(|it| user(&format!("x{it}"), "a")).collect();
+        let (a, b) = (user("a", ""), user("b", "a"));
+        let mut lines = vec![HEADER, &a];
+        lines.extend(left.iter().map(String::as_str));
+        lines.push(&b);
+        check(&lines, "a b", 0);
+    }
+
+    #[test]
+    fn entries_without_their_parents_hang_on_the_line_before() {
+        let orphans: Vec<String> =
+            (0..100).map(|it| user(&format!("o{it}"), &format!("gone{it}"))).collect();
+        let mut lines = vec![HEADER];
+        lines.extend(orphans.iter().map(String::as_str));
+        let want: Vec<String> = (0..100).map(|it| format!("o{it}")).collect();
+        check(&lines, &want.join(" "), 0);
+    }
+
     #[track_caller]
     fn check_end(text: &str, want: FileEnd, path: &str) {
         let got = scan_text(text).map(|it| (it.end, ids(&it)));

@@ -181,10 +181,16 @@ impl Progress<'_> {
     fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
         let text = message.text();
         let is_priced = self.turn.providers.facts(self.turn.model).cost.is_some();
+        // Of a call that failed before anything came there is nothing to tell.
+        let has_failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
+        let is_nothing = message.content.is_empty() && message.usage == Usage::default();
+        let is_told = !(has_failed && is_nothing);
         let usage = usage_event(&message.usage, is_priced);
         self.store(Message::Assistant(Box::new(message)), clock::now())?;
         self.keep_said(text);
-        (self.events)(usage);
+        if is_told {
+            (self.events)(usage);
+        }
         Ok(())
     }
 
@@ -400,8 +406,14 @@ fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
         output: usage.output,
         cache_read: usage.cache_read,
         cache_write: usage.cache_write,
-        cost_usd: (is_priced || cost > 0.0).then_some(cost),
+        cost_usd: (is_priced || cost > 0.0).then(|| rounded(cost)),
     }
+}
+
+/// To a billionth: what binary fractions add behind that is no price.
+fn rounded(cost: f64) -> f64 {
+    let billionths = (cost * 1e9).round();
+    if billionths.is_finite() { billionths / 1e9 } else { cost }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! goes on.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use serde_json::{Value, json};
@@ -88,6 +89,70 @@ fn a_refusal_is_one_call_and_an_error_that_says_what_to_do() {
     let count = server.asked().len();
     world.run(["gateway", "stop"]).expect(0);
     assert_eq!(server.asked().len(), count);
+}
+
+#[test]
+fn a_failed_turn_is_one_warning_in_the_log_and_uses_nothing() {
+    let server = ModelServer::new();
+    let world = some_world();
+    world.model(&server, "");
+    replace(&world, "gateway: {", "gateway: { log: { level: 'debug' },");
+    world.start_gateway();
+    for (number, (answer, category)) in [
+        (Answer::error(401, &format!("wrong key {KEY}")), "refused"),
+        (Answer::error(429, "slowly"), "rate_limit"),
+        (Answer::error(500, "broken"), "unavailable"),
+        (Answer::stream().text("half").cut(), "cut"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        server.play([answer]);
+        let key = format!("api:{number}");
+        let told = world.events(&key, "go");
+        assert_eq!(told.last().expect("an event")["category"], category);
+        let is_used = told.iter().any(|it| it["type"] == "usage");
+        assert_eq!(is_used, category == "cut", "{told:?}");
+        let turn = format!("the turn of `a` in `{key}` with p/m failed ({category}): ");
+        let log = world.gateway_log();
+        let lines: Vec<&str> = log.lines().filter(|it| it.contains(&turn)).collect();
+        assert!(lines.len() == 1 && lines[0].contains(" WARN "), "{turn}: {log}");
+    }
+    server.play([says("fine")]);
+    assert_eq!(world.answer("api:9", "go"), "fine");
+    let log = world.gateway_log();
+    assert!(!log.contains(KEY) && log.contains("is done"), "{log}");
+    // The inner steps of a library are of no use to anybody.
+    assert!(!log.contains("Call<"), "{log}");
+}
+
+#[test]
+fn a_server_without_tls_is_told_as_such() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a caller");
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("written");
+        // Its end is the caller's.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let world = some_world();
+    world.write_config_of(&provider_at(port, ""), &world.agent("a", "", ""), "");
+    replace(&world, "http://127", "https://127");
+    world.start_gateway();
+    let told = world.events("api:1", "go");
+    server.join().expect("it was asked");
+    let message = told.last().expect("an event")["message"].to_string();
+    assert!(message.contains("write http:// in `llm.providers.p.baseUrl`"), "{message}");
+    assert!(!message.contains("caFile"), "{message}");
+}
+
+/// Puts another text in place of one in the configuration.
+#[track_caller]
+fn replace(world: &World, old: &str, new: &str) {
+    let text = fs::read_to_string(world.config_file()).expect("a configuration");
+    assert!(text.contains(old), "{text}");
+    fs::write(world.config_file(), text.replace(old, new)).expect("written");
 }
 
 #[test]
@@ -333,10 +398,10 @@ fn nobody_at_the_door() {
 fn a_model_that_stalls_is_left_in_its_time() {
     let server = ModelServer::new();
     let gate = server.gate();
-    // Longest first: all stall at once.
+    // They all stall at once.
     let world = some_world();
     let full = FullListener::new();
-    let short = "timeouts: { connectSeconds: 1, firstByteSeconds: 1, idleSeconds: 1 },";
+    let short = "timeouts: { connectSeconds: 1, firstByteSeconds: 2, idleSeconds: 2 },";
     let agents = world.agent("a", "", "")
         + &world.agent("b", "", "").replace("provider: 'p'", "provider: 'q'");
     let providers = format!(
@@ -349,8 +414,8 @@ fn a_model_that_stalls_is_left_in_its_time() {
     let stalls = [
         ("first byte", Answer::stream().hold(&gate)),
         ("head", Answer::raw_bytes(b"HTTP/1.1 200 OK\r\n").hold(&gate)),
-        ("text", Answer::stream().bytes(":\n\n").hold(&gate)),
-        ("idle", Answer::stream().text("half").hold(&gate)),
+        ("comment", Answer::stream().bytes(":\n\n").hold(&gate)),
+        ("text", Answer::stream().text("half").hold(&gate)),
         ("call", Answer::stream().text("half").call(0, "c1", "exec", "{").hold(&gate)),
     ];
     let mut streams = Vec::new();
@@ -364,14 +429,18 @@ fn a_model_that_stalls_is_left_in_its_time() {
     for (what, stream) in streams {
         let told = stream.rest();
         let end = told.last().expect("an event");
-        let partial = if ["idle", "call"].contains(what) { json!("half") } else { Value::Null };
+        let partial = if ["text", "call"].contains(what) { json!("half") } else { Value::Null };
+        let has_begun = !["first byte", "head"].contains(what);
+        let setting = if has_begun { "timeouts.idleSeconds" } else { "timeouts.firstByteSeconds" };
         let got = json!([end["type"], end["category"], end["partial"]]);
         assert_eq!(got, json!(["error", "unavailable", partial]), "{what}: {end}");
-        assert!(end["message"].as_str().is_some_and(|it| it.contains('1')), "{what}: {end}");
+        assert!(end["message"].as_str().is_some_and(|it| it.contains(setting)), "{what}: {end}");
     }
     let told = unreached.rest();
     let end = told.last().expect("an event");
     assert_eq!(end["category"], "unavailable", "{end}");
+    let names_it = |it: &str| it.contains("timeouts.connectSeconds");
+    assert!(end["message"].as_str().is_some_and(names_it), "{end}");
     server.wait_in_flight(0);
     for (what, _) in &stalls {
         server.play([says("fine")]);

@@ -121,6 +121,10 @@ fn a_prompt_called_off_in_the_line_is_never_asked() {
     wait_queued(&world, 1);
     let third = world.stream("api:3", "third");
     wait_queued(&world, 2);
+    let load = world.get("/api/health").json()["providers"][0].clone();
+    assert!(load["oldestWaitSeconds"].as_f64() > Some(0.0), "{load}");
+    let told = world.run(["gateway", "status"]).expect(0).text();
+    assert!(told.contains("2 waiting, the longest for "), "{told}");
     drop(second);
     wait_queued(&world, 1);
     gate.open();

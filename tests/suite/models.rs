@@ -343,7 +343,10 @@ fn odd_tool_calls_are_run_or_answered_with_what_is_wrong() {
     }
     let object = json!({"index": 0, "id": "c1", "type": "function",
         "function": {"name": "exec", "arguments": {}}});
-    check(delta(object).finish("tool_calls").done(), "{}", missing);
+    check(delta(object.clone()).finish("tool_calls").done(), "{}", missing);
+    let message = json!({"role": "assistant", "content": null, "tool_calls": [object]});
+    let whole = json!({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]});
+    check(Answer::status(200, &whole.to_string()), "{}", missing);
     // B2: no JSON, or no object, is stored as `{}` and said to the model.
     for broken in ["{\"command\": \"ls\"", "ls", "{\"command\": \"ls\"}}"] {
         check(call(broken), "{}", "not valid JSON");

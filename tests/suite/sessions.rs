@@ -25,7 +25,7 @@ const WAIT: &str = r#"{"events":[{"toolCall":{"name":"exec","arguments":{"comman
 const MOST_MEMORY: u64 = 20_000;
 
 /// So much more memory than a prompt in a new session may one in a session of
-/// any length take, in kB. A release build of the program has some 9 MB then.
+/// any length take, in kB: what the program itself has hangs on how it is built.
 const MOST_GROWTH: u64 = 8_000;
 
 fn has_started(world: &World) -> bool {

@@ -306,14 +306,20 @@ fn an_answer_whose_model_has_stopped_is_whole_though_the_end_of_its_bytes_is_mis
         }
     }
 
-    let server = Server::start(|_, peer| {
+    let server = Server::start(|number, peer| {
         peer.request();
         peer.begin("hello.");
+        if number > 0 {
+            peer.wait_for_the_end();
+        }
     });
     let pool = pool(&endpoint(server.url()));
-    let wire = Wire::default();
-    let got = pool.call(wire, Box::<Unsure>::default(), PATIENCE, &Cancel::never(), &mut |_| ());
-    assert_eq!(got, Ok(()));
+    let ask = |patience| {
+        let decoder = Box::<Unsure>::default();
+        pool.call(Wire::default(), decoder, patience, &Cancel::never(), &mut |_| ())
+    };
+    assert_eq!(ask(PATIENCE), Ok(()));
+    assert_eq!(ask(Patience { idle: Some(MOMENT), ..PATIENCE }), Ok(()));
 }
 
 #[test]

@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::calls::Calls;
+use super::field::{number, text};
 use crate::message::{StopReason, Usage};
 use crate::provider::sse::{Event, EventReader};
 use crate::provider::think::ThinkSplitter;
@@ -298,22 +299,6 @@ fn beginning(chunk: &[u8]) -> String {
     let (shown, rest) = chunk.split_at(chunk.len().min(100));
     let mark = if rest.is_empty() { "" } else { "…" };
     format!("{}{mark}", String::from_utf8_lossy(shown))
-}
-
-/// A text field; empty where it is missing, null or something else.
-pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
-    value.get(field).and_then(Value::as_str).unwrap_or_default()
-}
-
-/// A count, also where it is written as a text or with a fraction.
-pub(super) fn number(value: &Value) -> Option<u64> {
-    let float = match value {
-        Value::Number(it) => return it.as_u64().or_else(|| it.as_f64().map(|it| it as u64)),
-        Value::String(it) => it.trim().parse::<f64>().ok(),
-        _ => None,
-    };
-    // A cast from a float is bounded by its target.
-    float.map(|it| it as u64)
 }
 
 /// The error that a chunk is, or holds.

@@ -6,6 +6,7 @@
 mod calls;
 mod decode;
 mod encode;
+mod field;
 mod ids;
 
 use super::{Decoder, Fault, Provider, Request, Wire};

@@ -169,6 +169,7 @@ fn calls_are_answered_first_come_first_served() {
     let load = case.pool.load();
     assert_eq!(load.calls, 5);
     assert!(load.longest_wait <= load.waited && load.waited > Duration::ZERO, "{load:?}");
+    assert_eq!(load.oldest_wait, Duration::ZERO);
 }
 
 #[test]

@@ -67,11 +67,12 @@ pub(super) struct Watch {
     patience: Patience,
     phase: Phase,
     since: Instant,
+    late: Option<Limit>,
 }
 
 impl Watch {
     pub(super) fn new(patience: Patience, now: Instant) -> Self {
-        Self { patience, phase: Phase::Queued, since: now }
+        Self { patience, phase: Phase::Queued, since: now, late: None }
     }
 
     /// Something happened.
@@ -95,6 +96,17 @@ impl Watch {
     pub(super) fn cut(&mut self, now: Instant) {
         self.since = now;
         self.phase = Phase::Closing;
+    }
+
+    /// The call was cut since it took too long.
+    pub(super) fn cut_late(&mut self, limit: Limit, now: Instant) {
+        self.late = Some(limit);
+        self.cut(now);
+    }
+
+    /// The limit that it was cut for.
+    pub(super) fn late(&self) -> Option<Limit> {
+        self.late
     }
 
     /// Whether the answer is whole.
