@@ -8,15 +8,15 @@ use serde_json::Value;
 /// Most values of one event, or of one whole body.
 pub(super) const MOST_VALUES: usize = 64 * 1024;
 
-/// The value that a text is; in words why it is none, or that it has more than
-/// `most` parts.
+/// The value that a text is; else what it is instead: no JSON, or one of more
+/// than `most` values.
 pub(super) fn read(text: &[u8], most: usize) -> Result<Value, String> {
     if values(text) > most {
-        return Err(format!("it has more than {most} values"));
+        return Err(format!("of more than {most} values"));
     }
     serde_json::from_slice(text).or_else(|error| {
-        // Only the whole of it is told of in the words of what came.
-        serde_json::from_str(&repaired(text)).map_err(|_| error.to_string())
+        // Told is what is wrong with the text as it came.
+        serde_json::from_str(&repaired(text)).map_err(|_| format!("not valid JSON ({error})"))
     })
 }
 

@@ -165,7 +165,7 @@ impl Answer {
 
     fn take_chunk(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
         let value = json::read(chunk, json::MOST_VALUES).map_err(|it| {
-            broken(&self.provider, &format!("a piece is not JSON ({it}): {}", beginning(chunk)))
+            broken(&self.provider, &format!("a piece is {it}: {}", beginning(chunk)))
         })?;
         if let Some(error) = error_in(&value) {
             return Err(failure::of_error(&self.provider, error));

@@ -441,10 +441,10 @@ fn what_the_model_says_about_errors_is_no_error() {
 fn a_piece_that_does_not_read_fails_the_call() {
     let text = delta(json!({"content": "a"}));
     let open = |event: &str| format!("data: {text}\n\ndata: {event}\n\ndata: [DONE]\n\n");
-    check_fault(&open("{\"choices\":[{\"del"), "unavailable", "not JSON", "a");
+    check_fault(&open("{\"choices\":[{\"del"), "unavailable", "not valid JSON", "a");
     check_fault(&open("junk"), "unavailable", "junk", "a");
     check_fault(&open("7"), "unavailable", "not an object", "a");
-    check_fault(&open(&"[".repeat(10_000)[..200]), "unavailable", "not JSON", "a");
+    check_fault(&open(&"[".repeat(10_000)[..200]), "unavailable", "not valid JSON", "a");
     assert_eq!(answer(&open("")), Ok((said("a"), StopReason::Stop, 0)));
 }
 
@@ -526,7 +526,7 @@ fn a_body_that_is_no_answer_is_told_of() {
     check_fault("{\"error\":{\"message\":\"M\",\"code\":401}}", "refused", "apiKey", "");
     check_fault("[{\"error\":{\"message\":\"M\",\"code\":429}}]", "rate_limit", "M", "");
     check_fault("{\"detail\":\"Not Found\"}", "unavailable", "Not Found", "");
-    check_fault("{\"choices\":[{\"message\":{\"cont", "unavailable", "not JSON", "");
+    check_fault("{\"choices\":[{\"message\":{\"cont", "unavailable", "not valid JSON", "");
     check_fault("{}", "unavailable", "no message", "");
     check_fault("<html>", "refused", "llm.providers.acme.baseUrl", "");
 }
