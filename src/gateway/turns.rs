@@ -112,6 +112,7 @@ fn try_turn(
         limits: agent.limits,
         providers: &engine.providers,
         hands: &hands,
+        redactor: &engine.redactor,
     };
     turn.run(&mut conversation, &request.message, events, cancel).map(drop)
 }

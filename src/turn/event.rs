@@ -80,7 +80,8 @@ pub enum TurnEvent {
         category: &'static str,
         /// A sentence for people.
         message: String,
-        /// The text of the turn so far, if there is any.
+        /// The text of the turn so far, if there is any: its last answer, and
+        /// about a mebibyte before that.
         #[serde(skip_serializing_if = "Option::is_none")]
         partial: Option<String>,
     },
@@ -114,7 +115,8 @@ impl TurnEvent {
                 message.len() + partial.as_ref().map_or(0, String::len)
             }
             Self::Blocked { reason } => reason.len(),
-            Self::TurnStart | Self::ToolEnd { .. } | Self::Usage { .. } => 0,
+            Self::ToolEnd { id, .. } => id.len(),
+            Self::TurnStart | Self::Usage { .. } => 0,
         };
         size_of::<Self>() + texts
     }

@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, KEY, ModelServer, World, peak_memory, provider_at, runs, says, says_and_calls,
+    Answer, KEY, ModelServer, World, calls, peak_memory, provider_at, runs, says, says_and_calls,
     some_world, wait_until,
 };
 
@@ -308,17 +308,33 @@ fn a_key_that_a_server_echoes_goes_no_further() {
         check_unseen(&world, &key);
         assert_eq!(world.answer(&key, "more"), "fine");
     }
-    assert!(!world.gateway_log().contains(KEY));
-    let found = std::process::Command::new("grep").args(["-rl", KEY]).arg(world.home()).output();
-    assert_eq!(String::from_utf8_lossy(&found.expect("grep runs").stdout), "");
+    // Cut off where it is shown.
+    let junk = format!("{}{KEY}", "x".repeat(100 - KEY.len() / 2));
+    server.play([Answer::stream().data(&junk)]);
+    let told = json!(world.events("api:junk", "go")).to_string();
+    assert!(told.contains("xx…") && !told.contains(&KEY[..KEY.len() / 2]), "{told}");
+    check_no_file(&world);
     // As a model's own words, in two pieces.
     let (start, rest) = KEY.split_at(9);
     let answer = Answer::stream().text(start).text(rest).cut();
     server.play([answer.clone(), answer.clone(), answer]);
     check_unseen(&world, "api:words");
+    // As the id, the name and the arguments of a call.
+    server.play([calls(&[(KEY, KEY, json!({KEY: [KEY]}))]), says("fine")]);
+    let told = json!(world.events("api:call", "go")).to_string();
+    assert!(told.contains("tool_end") && !told.contains(KEY), "{told}");
+    check_no_file(&world);
     // Nobody but its provider is told of it.
     let faults = server.take_violations();
     assert!(faults.iter().all(|it| it.contains("the key stands in the body")), "{faults:#?}");
+}
+
+/// The key in no file of the home: session, log, audit.
+#[track_caller]
+fn check_no_file(world: &World) {
+    assert!(!world.gateway_log().contains(KEY));
+    let found = std::process::Command::new("grep").args(["-rl", KEY]).arg(world.home()).output();
+    assert_eq!(String::from_utf8_lossy(&found.expect("grep runs").stdout), "");
 }
 
 /// A prompt that fails in each way to ask, and shows the key in none.

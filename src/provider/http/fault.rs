@@ -29,7 +29,7 @@ pub(super) fn of_call(target: &Target, error: &Error, has_begun: bool) -> Fault 
             target.setting("baseUrl")
         )),
         Error::Io(cause) if has_begun => of_answer(target, cause),
-        _ if is_distrust(error) => distrusted(target, error),
+        _ if is_distrust(error) && target.is_secure() => distrusted(target, error),
         _ => unreached(target, error),
     }
 }
