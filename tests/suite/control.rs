@@ -437,10 +437,10 @@ fn a_prompt_on_the_command_line_keeps_what_was_said() {
     assert_eq!(told, want);
 }
 
-/// A world whose turns may be silent for a second, with that cassette.
+/// A world whose turns may be silent for four seconds, with that cassette.
 fn impatient(cassette: &[&str]) -> World {
     let world = some_world();
-    let limits = "limits: { inactivitySeconds: 1, execTimeoutSeconds: 60 },";
+    let limits = "limits: { inactivitySeconds: 4, execTimeoutSeconds: 60 },";
     world.write_config(&world.agent("a", "", limits), "");
     world.write_cassette(cassette);
     world.start_gateway();
@@ -449,7 +449,7 @@ fn impatient(cassette: &[&str]) -> World {
 
 #[test]
 fn a_command_within_its_own_limit_is_no_silence() {
-    let sleep = r#"{"events":[{"toolCall":{"name":"exec","arguments":{"command":"sleep 2.5"}}}]}"#;
+    let sleep = r#"{"events":[{"toolCall":{"name":"exec","arguments":{"command":"sleep 5.5"}}}]}"#;
     let world = impatient(&[sleep, DONE]);
     let answer = prompt(&world, "api:a:1");
     assert_eq!((answer.status, answer.json()), (200, json!({"response": "done"})));

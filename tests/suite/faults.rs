@@ -401,7 +401,7 @@ fn a_model_that_stalls_is_left_in_its_time() {
     // They all stall at once.
     let world = some_world();
     let full = FullListener::new();
-    let short = "timeouts: { connectSeconds: 1, firstByteSeconds: 2, idleSeconds: 2 },";
+    let short = "timeouts: { connectSeconds: 3, firstByteSeconds: 6, idleSeconds: 6 },";
     let agents = world.agent("a", "", "")
         + &world.agent("b", "", "").replace("provider: 'p'", "provider: 'q'");
     let providers = format!(
