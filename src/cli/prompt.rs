@@ -35,6 +35,9 @@ const GATEWAY_LIMIT: Duration = Duration::from_secs(90);
 /// Meanwhile it is looked this often whether a gateway has come up.
 const HOME_LOOK: Duration = Duration::from_millis(250);
 
+/// Whoever waits for longer is told for whom.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+
 /// Exit code of a turn that was called off.
 const ABORTED: u8 = 130;
 
@@ -49,8 +52,10 @@ Usage: beige prompt AGENT [OPTIONS] TEXT
 Options:
   --session KEY   go on in this conversation (default: a new one each time)
   --model P/M     a model of the agent's list, as provider/model
-  --json          one JSON document: {\"response\", \"session\"}, or of a turn
-                  that failed {\"error\", \"category\", \"partial\", \"session\"}, or
+  --json          one JSON document: {\"response\", \"session\"}, with a \"note\" if
+                  the answer is empty or cut and a \"notice\" if the gateway's
+                  configuration has changed since it read it; or of a turn that
+                  failed {\"error\", \"category\", \"partial\", \"session\"}, or
                   {\"error\", \"category\"} if none was begun
   --stream-json   one JSON object a line for each event of the turn
   --config FILE   use this configuration
@@ -60,8 +65,8 @@ by a signal.
 ",
     takes: Takes {
         flags: &[
-            valued(&["--session"], Word::Any),
-            valued(&["--model"], Word::Any),
+            valued(&["--session"], Word::Session),
+            valued(&["--model"], Word::Model),
             flag(&["--json"]),
             flag(&["--stream-json"]),
         ],
@@ -80,6 +85,16 @@ struct Asked {
     form: Form,
 }
 
+impl Asked {
+    fn set_form(&mut self, form: Form) -> Result<()> {
+        if self.form != Form::Text && self.form != form {
+            return Err(Error::new(Kind::Usage, "take one of `--json` and `--stream-json`"));
+        }
+        self.form = form;
+        Ok(())
+    }
+}
+
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 enum Form {
     /// The answer as text.
@@ -93,9 +108,10 @@ enum Form {
 
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
+    let asked_session = asked.session.is_some();
     let request = request(asked.agent, asked.text, asked.session, asked.model)?;
     let session = request.session_key.clone();
-    let mut told = Told { form: asked.form, session, code: 1, has_ended: false };
+    let mut told = Told { session, named_session: asked_session, ..Told::in_form(asked.form) };
     match execute(invocation, request, &mut told) {
         Err(error) if !told.has_ended && !is_silent(&error) => {
             told.tell_failure(&error)?;
@@ -116,14 +132,9 @@ fn is_silent(error: &Error) -> bool {
 
 fn execute(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Result<u8> {
     let api = Api::new(&invocation.home()?);
-    match through_gateway(&api, &request, told) {
-        Err(error) if error.kind() == Kind::Busy => {
-            without_gateway(invocation, request, &api, told)
-        }
-        other => {
-            invocation.tell_of_other_config("prompt");
-            other.map(|()| told.code)
-        }
+    match through_gateway(invocation, &api, &request, told) {
+        Err(error) if error.kind() == Kind::Busy => without_gateway(invocation, request, told),
+        other => other.map(|()| told.code),
     }
 }
 
@@ -133,8 +144,8 @@ fn parse(invocation: &mut Invocation) -> Result<Asked> {
         match argument {
             Long("session") => asked.session = Some(invocation.text()?),
             Long("model") => asked.model = Some(model(&invocation.text()?)?),
-            Long("json") => asked.form = Form::Json,
-            Long("stream-json") => asked.form = Form::Stream,
+            Long("json") => asked.set_form(Form::Json)?,
+            Long("stream-json") => asked.set_form(Form::Stream)?,
             Positional(word) if asked.agent.is_none() => asked.agent = Some(text(word)?),
             Positional(word) if asked.text.is_none() => asked.text = Some(text(word)?),
             Positional(_) => {
@@ -172,6 +183,9 @@ fn request(
     let agent = agent.ok_or_else(|| Error::new(Kind::Usage, usage))?;
     let text = text.ok_or_else(|| Error::new(Kind::Usage, usage))?;
     let message = if text == "-" { read_prompt()? } else { text };
+    if message.trim().is_empty() {
+        return Err(Error::new(Kind::Usage, format!("the prompt is empty; {usage}")));
+    }
     // A conversation of its own for each call that names none.
     let session = session.unwrap_or_else(|| {
         format!("cli:{agent}:{}-{}", crate::clock::now().compact(), std::process::id())
@@ -193,8 +207,29 @@ fn read_prompt() -> Result<String> {
     Ok(text)
 }
 
-/// The turn by the gateway. [`Kind::Busy`] when none runs or it drains.
-fn through_gateway(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<()> {
+/// The turn by the gateway. [`Kind::Busy`] when none runs or it drains;
+/// [`Kind::Config`] if a configuration was named that it does not serve.
+fn through_gateway(
+    invocation: &Invocation,
+    api: &Api,
+    request: &PromptRequest,
+    told: &mut Told,
+) -> Result<()> {
+    if !api.is_there() {
+        return Err(Error::new(Kind::Busy, "no gateway is running"));
+    }
+    told.notice = invocation.notice_of_config()?;
+    let done = ask(api, request, told);
+    let is_let_in = done.as_ref().err().is_none_or(|it| it.kind() != Kind::Busy);
+    match told.notice.take() {
+        Some(notice) if is_let_in => tell(&format!("beige prompt: {notice}")),
+        _ => {}
+    }
+    done
+}
+
+/// Asks the gateway and shows what it tells, to the end of the turn.
+fn ask(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<()> {
     let path = format!("/api/agents/{}/prompt/stream", client::encoded(&request.agent));
     let model =
         request.model.as_ref().map(|it| json!({"provider": it.provider, "modelId": it.model}));
@@ -211,12 +246,13 @@ fn through_gateway(api: &Api, request: &PromptRequest, told: &mut Told) -> Resul
     loop {
         let mut line = Vec::new();
         let count = (&mut lines).take(MAX_EVENT).read_until(b'\n', &mut line);
-        if count.during(Kind::Internal, "read from the gateway")? == 0 {
+        if count.map_err(|it| api.broken(it))? == 0 {
             let what = "the gateway ended before the turn did; what it said is in the session";
             return Err(Error::new(Kind::Internal, what));
         }
         if line.trim_ascii().is_empty() {
-            continue; // A sign of life.
+            told.wait_for_turn(); // A sign of life, after a second without an event.
+            continue;
         }
         let line = String::from_utf8(line).during(Kind::Internal, "read an event")?;
         if told.tell(&line)? {
@@ -227,19 +263,16 @@ fn through_gateway(api: &Api, request: &PromptRequest, told: &mut Told) -> Resul
 
 /// The turn in this process, or after all by a gateway that has come up
 /// meanwhile. Gives the exit code.
-fn without_gateway(
-    invocation: &Invocation,
-    request: PromptRequest,
-    api: &Api,
-    told: &mut Told,
-) -> Result<u8> {
+fn without_gateway(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Result<u8> {
     let (config, redactor) = invocation.load_config()?;
     logger::for_one_call(redactor.clone())?;
     config.home.create()?;
     let (canceller, cancel) = Cancel::pair();
     let signals = super::stdin::cancel_on_signal(canceller)?;
-    let done = match wait_for_home(&config.home, api, &request, told, &cancel) {
+    let done = match wait_for_home(invocation, &config.home, &request, told, &cancel) {
         Ok(Some(_home)) => alone(config, redactor, request, told, &cancel),
+        // The connection was cut by the signal.
+        Err(_) if cancel.is_cancelled() => Err(Error::new(Kind::Cancelled, "called off")),
         other => other.map(drop),
     };
     match (done, signals.caught()) {
@@ -252,23 +285,40 @@ fn without_gateway(
 /// The home, once nobody else holds it; `None` if a gateway has taken it and
 /// then served the prompt.
 fn wait_for_home(
+    invocation: &Invocation,
     home: &Home,
-    api: &Api,
     request: &PromptRequest,
     told: &mut Told,
     cancel: &Cancel,
 ) -> Result<Option<HomeLock>> {
+    let api = Api::called_off_by(home, cancel.clone());
     let started = Instant::now();
+    let mut is_told = false;
     loop {
         match HomeLock::take(home, Role::Prompt, HOME_LOOK, cancel) {
             Err(error) if worth_waiting(&error, started.elapsed()) => {}
             other => return other.map(Some),
         }
-        match through_gateway(api, request, told) {
+        if !is_told && started.elapsed() > TELL_AFTER {
+            is_told = tell_of_holder(home);
+        }
+        match through_gateway(invocation, &api, request, told) {
             Err(error) if error.kind() == Kind::Busy => {}
             other => return other.map(|()| None),
         }
     }
+}
+
+/// Says for whom the prompt waits, once that one is known.
+fn tell_of_holder(home: &Home) -> bool {
+    let holder = HomeLock::holder(home).ok().flatten();
+    let Some((role, pid)) = holder.and_then(|it| Some((it.role, it.pid?))) else { return false };
+    let whom = match role {
+        Role::Prompt => "another prompt",
+        Role::Gateway => "the gateway, which starts or stops",
+    };
+    tell(&format!("beige prompt: waiting for {whom} (pid {pid})"));
+    true
 }
 
 /// Whether who holds the home may still let go of it.
@@ -307,12 +357,42 @@ fn alone(
 struct Told {
     form: Form,
     session: Option<String>,
+    /// Whether others may know the session and have a turn running in it.
+    named_session: bool,
+    /// What there is to say of the gateway's configuration.
+    notice: Option<String>,
     code: u8,
+    /// Whether the turn has been seen to begin, or it was said what it waits for.
+    has_begun: bool,
     /// Whether the turn's end has been shown.
     has_ended: bool,
 }
 
 impl Told {
+    fn in_form(form: Form) -> Self {
+        Self {
+            form,
+            session: None,
+            named_session: false,
+            notice: None,
+            code: 1,
+            has_begun: false,
+            has_ended: false,
+        }
+    }
+
+    /// Says once what a turn waits for that has not begun.
+    fn wait_for_turn(&mut self) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        let session = self.session.as_deref().filter(|_| self.named_session);
+        let line = session.map_or_else(String::new, |it| {
+            format!("for the turn that runs in the session {it}, or ")
+        });
+        tell(&format!("beige prompt: waiting {line}for the agent's sandbox"));
+    }
+
     /// Shows one event, a line of JSON; `true` after the last.
     fn tell(&mut self, line: &str) -> Result<bool> {
         let event: Value = serde_json::from_str(line).during(Kind::Internal, "read an event")?;
@@ -326,6 +406,7 @@ impl Told {
     fn show(&mut self, event: &Value) -> Result<bool> {
         let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
         let kind = text("type");
+        self.has_begun = true;
         self.has_ended |= matches!(kind, "done" | "blocked" | "error");
         match kind {
             "done" => {
@@ -389,15 +470,19 @@ impl Told {
     }
 
     fn answer(&self, response: &str, event: &Value) -> Result<()> {
+        if let Some(note) = event.get("note").and_then(Value::as_str) {
+            tell(&format!("beige prompt: {note}"));
+        }
         match self.form {
-            Form::Text => {
-                if let Some(note) = event.get("note").and_then(Value::as_str) {
-                    tell(&format!("beige prompt: {note}"));
-                }
-                present(&format!("{}\n", response.trim_end_matches('\n')))
-            }
+            Form::Text => present(&format!("{}\n", response.trim_end_matches('\n'))),
             Form::Json => {
-                let document = json!({"response": response, "session": self.session});
+                let mut document = json!({"response": response, "session": self.session});
+                if let Some(note) = event.get("note") {
+                    document["note"] = note.clone();
+                }
+                if let Some(notice) = &self.notice {
+                    document["notice"] = json!(notice);
+                }
                 present(&format!("{document}\n"))
             }
             Form::Stream => Ok(()),

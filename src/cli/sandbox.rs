@@ -184,6 +184,7 @@ fn list(json: bool) -> Result<()> {
         return print(&format!("{}\n", serde_json::Value::Array(rows.collect())));
     }
     if listed.is_empty() {
+        tell("no sandboxes");
         return Ok(());
     }
     let head = ["AGENT", "STATUS", "IMAGE", "CONTAINER"].map(str::to_owned);
@@ -219,7 +220,7 @@ fn tell_of_no_docker(home: &Home, what: &str, error: &Error) -> Result<()> {
 fn remove(agent: Option<String>) -> Result<()> {
     let home = Home::from_env()?;
     if !home.root().exists() {
-        return Ok(());
+        return none_to_remove(agent.as_deref());
     }
     let instance = instance(&home)?;
     // A home that only ever used bubblewrap has no need of Docker.
@@ -234,17 +235,25 @@ fn remove(agent: Option<String>) -> Result<()> {
     let mut agents: BTreeSet<String> = containers.into_iter().map(|it| it.agent).collect();
     agents.extend(known_agents(&home)?);
     agents.extend(bubblewrap::agents(&instance));
-    if let Some(agent) = agent {
-        if !agents.contains(&agent) {
-            return Err(Error::new(Kind::Missing, format!("`{agent}` has no sandbox here")));
-        }
-        agents.retain(|it| *it == agent);
+    agents.retain(|it| agent.as_ref().is_none_or(|agent| it == agent));
+    if agents.is_empty() {
+        return none_to_remove(agent.as_deref());
     }
     for agent in agents {
         remove_one(&home, &instance, &agent)?;
         print(&format!("removed the sandbox of {agent}\n"))?;
     }
     Ok(())
+}
+
+fn none_to_remove(agent: Option<&str>) -> Result<()> {
+    match agent {
+        Some(agent) => Err(Error::new(Kind::Missing, format!("`{agent}` has no sandbox here"))),
+        None => {
+            tell("no sandboxes");
+            Ok(())
+        }
+    }
 }
 
 fn remove_one(home: &Home, instance: &str, agent: &str) -> Result<()> {

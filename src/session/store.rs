@@ -25,6 +25,9 @@ const LONGEST_NAME: usize = 200;
 /// How long a name waits for the turn that is running.
 const NAME_WAIT: Duration = Duration::from_secs(10);
 
+/// How long a turn waits for who holds its session's file for a moment.
+const OPEN_WAIT: Duration = Duration::from_secs(2);
+
 /// All sessions of a home.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -53,21 +56,32 @@ impl Store {
     }
 
     /// The session of a key, made if there is none. [`Kind::Usage`] for a key
-    /// that is not allowed; [`Kind::Conflict`] if it belongs to another agent
-    /// or a turn is running in it.
+    /// that is not allowed; [`Kind::Conflict`] if it belongs to another agent,
+    /// or if a turn is running in it: who holds the file for a moment only, as
+    /// an export or a new name does, is waited for.
     pub fn open(&self, key: &str, agent: &str, now: Time) -> Result<Conversation> {
         check_key(key)?;
         create_private(&self.home.agent_sessions(agent))?;
-        let mut map = SessionMap::open(&self.home, now)?;
-        let Some(owner) = map.keys.get(key) else {
-            return self.create(&mut map, key, agent, Map::new(), now);
-        };
-        owner.require(agent, key)?;
-        let path = self.file_of(&owner);
-        let file = locked(&path, key, OpenOptions::new().create(true))
-            .map_err(|error| busy(error, "wait for its end or use another key"))?;
-        drop(map);
-        Conversation::read(path, file, key, now)
+        let deadline = Instant::now() + OPEN_WAIT;
+        loop {
+            let mut map = SessionMap::open(&self.home, now)?;
+            let Some(owner) = map.keys.get(key) else {
+                return self.create(&mut map, key, agent, Map::new(), now);
+            };
+            owner.require(agent, key)?;
+            let path = self.file_of(&owner);
+            let file = match locked(&path, key, OpenOptions::new().create(true)) {
+                Err(error) if error.kind() == Kind::Conflict && Instant::now() < deadline => {
+                    // The map is free meanwhile.
+                    drop(map);
+                    pause();
+                    continue;
+                }
+                other => other.map_err(|it| busy(it, "wait for its end or use another key"))?,
+            };
+            drop(map);
+            return Conversation::read(path, file, key, now);
+        }
     }
 
     /// The agent that a key belongs to, if it belongs to any.
@@ -183,9 +197,7 @@ impl Store {
             let file = match locked(&found.path, &called, OpenOptions::new().create(true)) {
                 Err(error) if error.kind() == Kind::Conflict && Instant::now() < deadline => {
                     drop(map);
-                    // A lock between processes sends no signal; a disconnected
-                    // timer cannot happen.
-                    let _ = after(Duration::from_millis(10)).recv();
+                    pause();
                     continue;
                 }
                 other => other.map_err(|it| busy(it, "name it when that has ended"))?,
@@ -308,6 +320,12 @@ impl Found {
     pub fn name(&self) -> &str {
         self.key.as_deref().unwrap_or(&self.id)
     }
+}
+
+/// A lock between processes sends no signal.
+fn pause() {
+    // A disconnected timer cannot happen.
+    let _ = after(Duration::from_millis(10)).recv();
 }
 
 fn owner(agent: &str, path: &Path, metadata: Map<String, serde_json::Value>, now: Time) -> Owner {

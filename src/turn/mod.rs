@@ -28,8 +28,13 @@ use crate::session::Conversation;
 use crate::tool::{self, CoreCall};
 use crate::worker::Cancel;
 
+/// What is told of an answer that the model had no room to finish.
+pub const CUT_AT_LIMIT: &str = "the answer was cut at the model's output limit";
+
 /// What a turn works with.
 pub struct Turn<'a> {
+    /// The session that holds it, by its key.
+    pub session_key: &'a str,
     /// The model that answers.
     pub model: &'a ModelRef,
     /// The system prompt ([`Prompt::text`]).
@@ -102,7 +107,7 @@ struct Halt {
 }
 
 impl Progress<'_> {
-    fn converse(&mut self, message: &str) -> Result<String, Halt> {
+    fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
         let now = clock::now();
         self.conversation.close_open_calls(now)?;
         self.conversation.use_model(self.turn.model, now)?;
@@ -110,7 +115,7 @@ impl Progress<'_> {
         for _ in 0..self.turn.limits.max_turns {
             let answer = self.ask()?;
             if answer.message.tool_calls().next().is_none() {
-                return Ok(answer.message.text());
+                return Ok(answer.message);
             }
             self.run_calls(&answer)?;
         }
@@ -119,7 +124,7 @@ impl Progress<'_> {
 
     /// One model call; its answer is stored, also a half one.
     fn ask(&mut self) -> Result<Answer, Halt> {
-        (self.events)(TurnEvent::TurnStart);
+        (self.events)(TurnEvent::TurnStart { session_key: self.turn.session_key.to_owned() });
         let told = self.turn.hands.model_call_begins(self.turn.model)?;
         let called = self.call_model();
         told(end_of(&called));
@@ -245,7 +250,7 @@ impl Progress<'_> {
     }
 
     /// The model was asked as often as it may be.
-    fn give_up(&mut self) -> Result<String, Halt> {
+    fn give_up(&mut self) -> Result<Assistant, Halt> {
         let what = format!(
             "the turn was ended after {} model calls (`limits.maxTurns`); what was done so far \
              stays in the session, and another prompt goes on from there",
@@ -276,11 +281,11 @@ impl Progress<'_> {
         Ok(self.conversation.say(Message::Assistant(Box::new(message)), now)?)
     }
 
-    fn tell_end(self, outcome: Result<String, Halt>) -> Result<String> {
+    fn tell_end(self, outcome: Result<Assistant, Halt>) -> Result<String> {
         match outcome {
-            Ok(response) => {
-                let note = "the model answered with no text";
-                let note = response.is_empty().then(|| note.to_owned());
+            Ok(answer) => {
+                let response = answer.text();
+                let note = note_of(&answer).map(str::to_owned);
                 (self.events)(TurnEvent::Done { response: response.clone(), note });
                 Ok(response)
             }
@@ -291,6 +296,14 @@ impl Progress<'_> {
                 Err(error)
             }
         }
+    }
+}
+
+/// What a person may not see of an answer.
+fn note_of(answer: &Assistant) -> Option<&'static str> {
+    match answer.stop_reason {
+        StopReason::Length => Some(CUT_AT_LIMIT),
+        _ => answer.text().is_empty().then_some("the model answered with no text"),
     }
 }
 

@@ -72,8 +72,15 @@ impl Place {
             http_exec_timeout: Duration::from_secs(120),
             inactivity: self.inactivity,
         };
-        let turn =
-            Turn { model: &model, system: "", tools: &[], limits, providers: &providers, hands };
+        let turn = Turn {
+            session_key: "k",
+            model: &model,
+            system: "",
+            tools: &[],
+            limits,
+            providers: &providers,
+            hands,
+        };
         let mut events = Vec::new();
         let result = turn.run(conversation, message, &mut |it| events.push(it), cancel);
         let result = result.map_err(|it| (it.kind(), it.to_string()));
@@ -356,6 +363,7 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
     };
     let providers = Registry::new(&BTreeMap::new());
     let turn = Turn {
+        session_key: "k",
         model: &model,
         system: "",
         tools: &[],
