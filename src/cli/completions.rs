@@ -28,7 +28,8 @@ Usage: beige completions bash
        beige completions answer -- [WORD…]
 
 Prints a script that completes commands, flags, the agents and models of the
-configuration, the newest 50 sessions, and files. Into the shell that runs, or its start file:
+configuration, the newest 50 sessions, and files. Into the shell that runs, or
+its start file:
 
   bash   eval \"$(beige completions bash)\"
   zsh    source <(beige completions zsh)       (after compinit)

@@ -2,21 +2,24 @@
 //! Through the gateway if one runs, else in this process, which then holds
 //! the home for its turn.
 
+mod told;
+
 use std::io::{self, BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
 use lexopt::Arg::{Long, Value as Positional};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use self::told::{ABORTED, Form, Told};
 use super::client::{self, Api};
 use super::table::{Takes, Word, flag, valued};
-use super::{Command, Invocation, logger, present, tell, unknown};
+use super::{Command, Invocation, logger, tell, unknown};
 use crate::config::{Config, Home, ModelRef};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{HomeLock, Role};
 use crate::gateway::{Gateway, PromptRequest};
 use crate::secret::Redactor;
-use crate::turn::{TurnEvent, category_of};
+use crate::turn::TurnEvent;
 use crate::worker::Cancel;
 
 /// Longest prompt on standard input, in bytes.
@@ -37,9 +40,6 @@ const HOME_LOOK: Duration = Duration::from_millis(250);
 
 /// Whoever waits for longer is told for whom.
 const TELL_AFTER: Duration = Duration::from_secs(1);
-
-/// Exit code of a turn that was called off.
-const ABORTED: u8 = 130;
 
 /// `beige prompt`.
 pub(super) const COMMAND: Command = Command {
@@ -95,23 +95,12 @@ impl Asked {
     }
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Form {
-    /// The answer as text.
-    #[default]
-    Text,
-    /// One document.
-    Json,
-    /// Events.
-    Stream,
-}
-
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
     let asked_session = asked.session.is_some();
     let request = request(asked.agent, asked.text, asked.session, asked.model)?;
     let session = request.session_key.clone();
-    let mut told = Told { session, named_session: asked_session, ..Told::in_form(asked.form) };
+    let mut told = Told::new(asked.form, session, asked_session);
     match execute(invocation, request, &mut told) {
         Err(error) if !told.has_ended && !is_silent(&error) => {
             told.tell_failure(&error)?;
@@ -351,154 +340,4 @@ fn alone(
     };
     gateway.handle().prompt_here(request, &mut each, cancel)?;
     outcome
-}
-
-/// Shows a turn in the form that was asked for.
-struct Told {
-    form: Form,
-    session: Option<String>,
-    /// Whether others may know the session and have a turn running in it.
-    named_session: bool,
-    /// What there is to say of the gateway's configuration.
-    notice: Option<String>,
-    code: u8,
-    /// Whether the turn has been seen to begin, or it was said what it waits for.
-    has_begun: bool,
-    /// Whether the turn's end has been shown.
-    has_ended: bool,
-}
-
-impl Told {
-    fn in_form(form: Form) -> Self {
-        Self {
-            form,
-            session: None,
-            named_session: false,
-            notice: None,
-            code: 1,
-            has_begun: false,
-            has_ended: false,
-        }
-    }
-
-    /// Says once what a turn waits for that has not begun.
-    fn wait_for_turn(&mut self) {
-        if std::mem::replace(&mut self.has_begun, true) {
-            return;
-        }
-        let session = self.session.as_deref().filter(|_| self.named_session);
-        let line = session.map_or_else(String::new, |it| {
-            format!("for the turn that runs in the session {it}, or ")
-        });
-        tell(&format!("beige prompt: waiting {line}for the agent's sandbox"));
-    }
-
-    /// Shows one event, a line of JSON; `true` after the last.
-    fn tell(&mut self, line: &str) -> Result<bool> {
-        let event: Value = serde_json::from_str(line).during(Kind::Internal, "read an event")?;
-        if self.form == Form::Stream {
-            // As it came: a program may look at its beginning only.
-            present(&format!("{}\n", line.trim_end()))?;
-        }
-        self.show(&event)
-    }
-
-    fn show(&mut self, event: &Value) -> Result<bool> {
-        let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
-        let kind = text("type");
-        self.has_begun = true;
-        self.has_ended |= matches!(kind, "done" | "blocked" | "error");
-        match kind {
-            "done" => {
-                self.code = 0;
-                self.answer(text("response"), event)?;
-            }
-            "blocked" => {
-                if self.form == Form::Json {
-                    self.refused(text("reason"))?;
-                }
-                tell(&format!("beige prompt: refused: {}", text("reason")));
-            }
-            "error" => {
-                if self.form == Form::Text && !text("partial").is_empty() {
-                    present(&format!("{}\n", text("partial").trim_end()))?;
-                }
-                if self.form == Form::Json {
-                    self.failure(event)?;
-                }
-                self.code = if text("category") == "aborted" { ABORTED } else { 1 };
-                tell(&format!("beige prompt: {}", text("message")));
-            }
-            "tool_start" if self.form == Form::Text && super::is_watched() => {
-                tell(&tool_line(event));
-            }
-            _ => {}
-        }
-        Ok(self.has_ended)
-    }
-
-    /// What no turn tells, since none was begun or its end was not heard.
-    fn tell_failure(&mut self, error: &Error) -> Result<()> {
-        self.has_ended = true;
-        match self.form {
-            Form::Text => Ok(()),
-            Form::Json => {
-                let category = category_of(error.kind());
-                let document = json!({ "error": error.to_string(), "category": category });
-                present(&format!("{document}\n"))
-            }
-            Form::Stream => {
-                let error = serde_json::to_string(&TurnEvent::refused(error));
-                present(&format!("{}\n", error.during(Kind::Internal, "encode an event")?))
-            }
-        }
-    }
-
-    fn refused(&self, reason: &str) -> Result<()> {
-        let document = json!({"error": reason, "category": "blocked", "session": self.session});
-        present(&format!("{document}\n"))
-    }
-
-    /// A failed turn as the one document: what the event says, and where the
-    /// conversation can be gone on with.
-    fn failure(&self, event: &Value) -> Result<()> {
-        let document = json!({
-            "error": event.get("message"), "category": event.get("category"),
-            "partial": event.get("partial"), "session": self.session,
-        });
-        present(&format!("{document}\n"))
-    }
-
-    fn answer(&self, response: &str, event: &Value) -> Result<()> {
-        if let Some(note) = event.get("note").and_then(Value::as_str) {
-            tell(&format!("beige prompt: {note}"));
-        }
-        match self.form {
-            Form::Text => present(&format!("{}\n", response.trim_end_matches('\n'))),
-            Form::Json => {
-                let mut document = json!({"response": response, "session": self.session});
-                if let Some(note) = event.get("note") {
-                    document["note"] = note.clone();
-                }
-                if let Some(notice) = &self.notice {
-                    document["notice"] = json!(notice);
-                }
-                present(&format!("{document}\n"))
-            }
-            Form::Stream => Ok(()),
-        }
-    }
-}
-
-/// What a person sees of a tool call: its first argument, shortened.
-fn tool_line(event: &Value) -> String {
-    let tool = event.get("tool").and_then(Value::as_str).unwrap_or_default();
-    let params = event.get("params").and_then(Value::as_object);
-    let first = params.and_then(|it| it.get("command").or_else(|| it.get("path")));
-    let first = first.and_then(Value::as_str).unwrap_or_default();
-    let short = |text: &str| {
-        let shown: String = text.chars().take(100).collect();
-        shown.replace(['\n', '\r', '\t'], " ")
-    };
-    format!("· {}: {}", short(tool), short(first))
 }

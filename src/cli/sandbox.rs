@@ -168,11 +168,12 @@ fn with_a_way_out(source: &Source) -> impl Fn(Error) -> Error {
 fn list(json: bool) -> Result<()> {
     let home = Home::from_env()?;
     // A home that only ever used bubblewrap has no need of Docker.
-    let listed = match docker::available() {
+    let answers = docker::available();
+    let listed = match &answers {
         Ok(()) if home.root().exists() => docker::list(&instance(&home)?)?,
         Ok(()) => Vec::new(),
         Err(error) => {
-            tell_of_no_docker(&home, "containers are not listed", &error)?;
+            tell_of_no_docker(&home, "containers are not listed", error)?;
             Vec::new()
         }
     };
@@ -184,7 +185,8 @@ fn list(json: bool) -> Result<()> {
         return print(&format!("{}\n", serde_json::Value::Array(rows.collect())));
     }
     if listed.is_empty() {
-        tell("no sandboxes");
+        // Without Docker it has been said that there is nothing to list.
+        answers.iter().for_each(|()| tell("no sandboxes"));
         return Ok(());
     }
     let head = ["AGENT", "STATUS", "IMAGE", "CONTAINER"].map(str::to_owned);
@@ -225,6 +227,7 @@ fn remove(agent: Option<String>) -> Result<()> {
     let instance = instance(&home)?;
     // A home that only ever used bubblewrap has no need of Docker.
     let containers = docker::available().and_then(|()| docker::list(&instance));
+    let answers = containers.is_ok();
     let containers = match containers {
         Ok(containers) => containers,
         Err(error) => {
@@ -236,7 +239,7 @@ fn remove(agent: Option<String>) -> Result<()> {
     agents.extend(known_agents(&home)?);
     agents.extend(bubblewrap::agents(&instance));
     agents.retain(|it| agent.as_ref().is_none_or(|agent| it == agent));
-    if agents.is_empty() {
+    if agents.is_empty() && (answers || agent.is_some()) {
         return none_to_remove(agent.as_deref());
     }
     for agent in agents {

@@ -372,6 +372,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicU32, Ordering};
 
+    use crossbeam_channel::bounded;
+
     use super::super::backwards::LONGEST_LINE;
     use super::*;
     use crate::config::ModelRef;
@@ -474,6 +476,29 @@ mod tests {
         drop(first);
         assert!(place.store().open("k", "a", now()).is_ok());
         Ok(())
+    }
+
+    #[test]
+    fn a_turn_waits_for_who_has_its_file_for_a_moment_and_holds_up_nobody() -> Result<()> {
+        let place = Place::new();
+        let path = say(&place, "one")?;
+        let moment = locked(&path, "k", &mut OpenOptions::new())?;
+        let (begins, has_begun) = bounded(1);
+        std::thread::scope(|scope| {
+            let opening = scope.spawn(|| {
+                let _ = begins.send(());
+                reopened(&place)
+            });
+            let _ = has_begun.recv();
+            // The map is free while it waits.
+            for number in 0..20 {
+                place.store().open(&format!("other {number}"), "a", now())?;
+            }
+            drop(moment);
+            let texts = opening.join().unwrap_or_else(|_| Ok(Vec::new()))?;
+            assert_eq!(texts, ["one"]);
+            Ok(())
+        })
     }
 
     #[test]
