@@ -48,7 +48,7 @@ fn setup_tells_of_the_configuration_that_is_there() {
     assert!(setup(&world).text().contains("a recording answers"));
     let real = "{ llm: { providers: { o: { api: 'openai-completions', baseUrl: \
                 'http://127.0.0.1:1/v1', apiKey: 'k' } } }, agents: { ada: { model: { provider: 'o', model: \
-                'm' } } } }";
+                'm' }, tools: [] } } }";
     fs::write(world.home().join("config.json5"), real).expect("written");
     let told = setup(&world).text();
     assert!(told.contains("beige exec ada -- echo hello") && !told.contains("recording"), "{told}");
