@@ -84,7 +84,7 @@ impl Redactor {
     /// plain numbers are left alone, since they stand in ordinary text.
     pub fn learn(&self, value: &str) {
         let value = value.trim();
-        if !is_worth_masking(value) {
+        if !is_masked(value) {
             return;
         }
         let mut needles = self.needles.write().unwrap_or_else(PoisonError::into_inner);
@@ -141,7 +141,9 @@ impl fmt::Debug for Redactor {
     }
 }
 
-fn is_worth_masking(value: &str) -> bool {
+/// Whether a value, without the white space around it, is masked once it is
+/// learnt.
+pub fn is_masked(value: &str) -> bool {
     let is_number =
         value.trim_start_matches(['+', '-']).bytes().all(|it| it.is_ascii_digit() || it == b'.');
     value.len() >= SHORTEST_MASKED

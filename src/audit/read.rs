@@ -67,8 +67,8 @@ pub fn follow(
     Ok(())
 }
 
-/// The moment that `--since` names: `90s`, `30m`, `1h`, `2d` before `now`, or
-/// RFC 3339.
+/// The moment that `--since` names: `90s`, `30m`, `1h`, `2d` before `now`, a day
+/// (its beginning in UTC), or RFC 3339.
 pub fn parse_since(text: &str, now: Time) -> Result<Time> {
     let ago = text.char_indices().last().and_then(|(end, unit)| {
         let count: u64 = text[..end].parse().ok()?;
@@ -81,8 +81,11 @@ pub fn parse_since(text: &str, now: Time) -> Result<Time> {
         };
         Some(now.before(Duration::from_secs(count.saturating_mul(seconds))))
     });
-    ago.or_else(|| Time::parse(text)).ok_or_else(|| {
-        let what = format!("`{text}` is no time: write 90s, 30m, 1h, 2d or 2026-11-30T04:16:34Z");
+    let day = || Time::parse(&format!("{text}T00:00:00Z"));
+    ago.or_else(|| Time::parse(text)).or_else(day).ok_or_else(|| {
+        let what = format!(
+            "`{text}` is no time: write 90s, 30m, 1h, 2d, 2026-11-30 (UTC) or 2026-11-30T04:16:34Z"
+        );
         Error::new(Kind::Usage, what)
     })
 }
@@ -300,12 +303,25 @@ mod tests {
         check("1h", Some(NOW.unix_millis() - 3_600_000));
         check("2d", Some(NOW.unix_millis() - 172_800_000));
         check("1970-01-01T00:00:01Z", Some(1_000));
+        check("1970-01-02", Some(86_400_000));
     }
 
     #[test]
     fn what_is_neither_is_refused() {
-        for text in ["", "h", "1", "1w", "-1h", "1 h", "1€", "99999999999999999999d", "yesterday"]
-        {
+        for text in [
+            "",
+            "h",
+            "1",
+            "1970-02-30",
+            "1970-01",
+            "1970-01-02 ",
+            "1w",
+            "-1h",
+            "1 h",
+            "1€",
+            "99999999999999999999d",
+            "yesterday",
+        ] {
             check(text, None);
         }
         assert!(parse_since("18446744073709551615d", NOW).is_ok());

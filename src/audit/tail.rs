@@ -58,12 +58,7 @@ impl Tail {
 
     /// As the files stand. The caller keeps other writers away.
     pub(super) fn read(home: &Home) -> Result<Self> {
-        let mut found = Found::default();
-        for path in newest_first(home)? {
-            if look_through(&path, &mut found)? {
-                break;
-            }
-        }
+        let found = Found::of(home)?;
         let (hash, closed) = found.last.unwrap_or((NO_LINE.to_owned(), true));
         Ok(Self { seq: found.seq + found.broken, hash, closed })
     }
@@ -75,12 +70,12 @@ impl fmt::Display for Head {
     }
 }
 
-/// The last line of a home's log as it stands now; `None` if it has none. Keeps
-/// writers away for the moment.
-pub fn head(home: &Home) -> Result<Option<Head>> {
+/// The last record of a home's log as it stands now, and how many torn lines
+/// stand behind it; `None` if it has none. Keeps writers away for the moment.
+pub fn head(home: &Home) -> Result<Option<(Head, u64)>> {
     let _held = hold_shared(&home.audit_lock(), Instant::now() + LONGEST_WAIT)?;
-    let Tail { seq, hash, .. } = Tail::read(home)?;
-    Ok((seq > 0).then_some(Head { seq, hash }))
+    let found = Found::of(home)?;
+    Ok(found.record.map(|hash| (Head { seq: found.seq, hash }, found.broken)))
 }
 
 impl Head {
@@ -137,8 +132,23 @@ pub(super) fn newest_first(home: &Home) -> Result<Vec<PathBuf>> {
 #[derive(Clone, Default)]
 struct Found {
     last: Option<(String, bool)>,
+    /// Lines behind the last record.
     broken: u64,
     seq: u64,
+    /// Hash of the last record.
+    record: Option<String>,
+}
+
+impl Found {
+    fn of(home: &Home) -> Result<Self> {
+        let mut found = Self::default();
+        for path in newest_first(home)? {
+            if look_through(&path, &mut found)? {
+                break;
+            }
+        }
+        Ok(found)
+    }
 }
 
 /// Whether the file has a record; if not, an older file may have one.
@@ -188,6 +198,7 @@ fn look_at(bytes: &[u8], is_whole: bool, found: &mut Found) -> bool {
         match serde_json::from_slice::<Link>(line) {
             Ok(link) => {
                 found.seq = link.seq;
+                found.record = Some(sha256(line));
                 return true;
             }
             Err(_) => found.broken += 1,

@@ -28,6 +28,8 @@ pub struct Report {
     pub first: Option<u64>,
     /// Number of the last record.
     pub last: Option<u64>,
+    /// Lines that are torn: no records, though each took a number.
+    pub torn: u64,
     /// The first hundred findings.
     pub findings: Vec<Finding>,
     /// Findings beyond those.
@@ -73,20 +75,23 @@ pub enum Finding {
         /// Its number.
         first: u64,
     },
-    /// The log ends before the record that a head names.
+    /// The log ends before the record that `audit.head` names.
     Cut {
-        /// The number that the head names.
+        /// The number that it names.
         head: u64,
         /// The last number in the log; 0 if it is empty.
         last: u64,
     },
     /// The line that the kept head names is not there: its number has another
-    /// one, or is older than the log.
+    /// one, is older than the log, or was not reached. That says nothing of
+    /// the lines that are there.
     HeadLost {
         /// The number that it names.
         head: u64,
         /// The first number in the log.
         first: Option<u64>,
+        /// The last number in the log; 0 if it is empty.
+        last: u64,
     },
     /// `audit.head` cannot be read.
     NoHead(String),
@@ -117,27 +122,41 @@ pub fn verify(home: &Home, head: Option<Head>) -> Result<Report> {
 }
 
 impl Report {
-    /// Whether the log is what was written: torn lines are told and no more.
+    /// Whether the log is what was written, as far as it tells by itself: torn
+    /// lines are told and no more.
     pub fn is_sound(&self) -> bool {
-        self.more == 0 && self.findings.iter().all(|it| matches!(it, Finding::Torn(_)))
+        let is_harmless = |it: &Finding| matches!(it, Finding::Torn(_) | Finding::HeadLost { .. });
+        self.more == 0 && self.findings.iter().all(is_harmless)
+    }
+
+    /// Whether it is sound and holds the line that the kept head names.
+    pub fn is_proven(&self) -> bool {
+        self.is_sound() && self.kept.is_none_or(|it| it.holds)
     }
 }
 
 /// One sentence, then one for each finding.
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.is_sound() { "is sound" } else { "is NOT sound" };
+        let verdict = match (self.is_sound(), self.is_proven()) {
+            (false, _) => "is NOT sound",
+            (true, false) => "is sound in itself and does NOT hold the given head",
+            (true, true) => "is sound",
+        };
         write!(f, "The audit log {verdict}: ")?;
+        let plural = |count| if count == 1 { "" } else { "s" };
         match (self.first, self.last) {
-            (Some(first), Some(last)) => write!(
-                f,
-                "{} record{}, {first} to {last}, in {} file{}.",
-                self.records,
-                if self.records == 1 { "" } else { "s" },
-                self.files,
-                if self.files == 1 { "" } else { "s" }
-            )?,
-            _ => write!(f, "it holds no records.")?,
+            (Some(first), Some(last)) => {
+                let (records, files) = (self.records, self.files);
+                let s = plural(records);
+                write!(f, "{records} record{s}, {first} to {last}, ")?;
+                write!(f, "in {files} file{}", plural(files as u64))?;
+            }
+            _ => write!(f, "it holds no records")?,
+        }
+        match self.torn {
+            0 => write!(f, ".")?,
+            torn => write!(f, "; {torn} torn line{} took a number too.", plural(torn))?,
         }
         self.findings.iter().try_for_each(|it| write!(f, "\n{it}"))?;
         if let Some(KeptHead { seq, holds: true }) = self.kept {
@@ -173,14 +192,21 @@ impl fmt::Display for Finding {
             Self::Cut { head, last } => {
                 write!(f, "cut: the log ends at record {last}, but record {head} was written")
             }
-            Self::HeadLost { head, first: Some(first) } if head < first => write!(
+            Self::HeadLost { head, first: Some(first), .. } if head < first => write!(
                 f,
                 "head lost: record {head} is older than the log, which begins with {first}; if it \
                  was rotated out, only a head that is kept from later on can prove more"
             ),
-            Self::HeadLost { head, .. } => {
-                write!(f, "head lost: record {head} is not there as the given head names it")
-            }
+            Self::HeadLost { head, last, .. } if head > last => write!(
+                f,
+                "head lost: record {head} is not in the log, which ends with {last}; if it was \
+                 this log's, what came after {last} was cut off"
+            ),
+            Self::HeadLost { head, .. } => write!(
+                f,
+                "head lost: the given head does not fit record {head}; if it was this log's, the \
+                 log was written anew"
+            ),
             Self::NoHead(why) => write!(f, "head unreadable: {why}"),
         }
     }
@@ -307,7 +333,6 @@ impl Proof {
                 self.find(Finding::Changed(place));
             }
         }
-        self.report.last = self.before.as_ref().and_then(|it| it.seq);
         self.check_beginning();
         self.check_end();
         self.check_kept();
@@ -322,6 +347,9 @@ impl Proof {
         let verdict = judge(&step, is_confirmed, step.distance(due));
         self.tell(&step, &verdict);
         let seq = if verdict == Verdict::Changed { due.or(number) } else { number };
+        if step.link.is_some() {
+            self.report.last = seq;
+        }
         self.before = Some(Judged { place: step.place, seq });
         verdict
     }
@@ -336,21 +364,28 @@ impl Proof {
             }
             Verdict::Gap(missing) => self.find(Finding::Gap { place, missing: *missing }),
             Verdict::Sound if step.link.is_none() || !step.is_closed => {
+                self.report.torn += u64::from(step.link.is_none());
                 self.find(Finding::Torn(place));
             }
             Verdict::Sound | Verdict::Open => (),
         }
     }
 
-    /// Whether no head says that the line with this number had another hash.
+    /// Whether `audit.head` does not say that the line with this number had
+    /// another hash. One that was kept may be of another log, and blames none.
     fn meets_heads(&mut self, number: Option<u64>, hash: &str) -> bool {
         let mut agree = true;
         for mark in self.heads.iter_mut().filter(|it| Some(it.head.seq) == number) {
             mark.is_met = true;
             mark.agrees = mark.head.hash == hash;
-            agree &= mark.agrees;
+            agree &= mark.agrees || mark.is_kept;
         }
         agree
+    }
+
+    /// Number of the last line, a torn one included; 0 if there is none.
+    fn reached(&self) -> u64 {
+        self.before.as_ref().and_then(|it| it.seq).unwrap_or(0)
     }
 
     fn check_beginning(&mut self) {
@@ -363,20 +398,20 @@ impl Proof {
     }
 
     fn check_end(&mut self) {
-        let last = self.report.last.unwrap_or(0);
-        let beyond = self.heads.iter().map(|it| it.head.seq).filter(|it| *it > last).max();
-        if let Some(head) = beyond {
+        let last = self.reached();
+        let noted = self.heads.iter().find(|it| !it.is_kept).map(|it| it.head.seq);
+        if let Some(head) = noted.filter(|it| *it > last) {
             self.find(Finding::Cut { head, last });
         }
     }
 
-    /// What lies behind the end is told as cut.
     fn check_kept(&mut self) {
         let Some(mark) = self.heads.iter().find(|it| it.is_kept) else { return };
         let kept = KeptHead { seq: mark.head.seq, holds: mark.agrees };
         self.report.kept = Some(kept);
-        if !kept.holds && Some(kept.seq) <= self.report.last {
-            self.find(Finding::HeadLost { head: kept.seq, first: self.report.first });
+        if !kept.holds {
+            let (first, last) = (self.report.first, self.reached());
+            self.find(Finding::HeadLost { head: kept.seq, first, last });
         }
     }
 

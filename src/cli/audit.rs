@@ -8,7 +8,8 @@ use serde_json::json;
 use super::columns::{columns, inert, padded, shortened};
 use super::table::{Takes, Word, action, flag, valued};
 use super::{
-    Command, Invocation, colours, counted, print, tell, terminal_width, unknown, unknown_action,
+    Command, Invocation, colours, counted, print, print_json, tell, terminal_width, unknown,
+    unknown_action,
 };
 use crate::audit::{Filter, Head, follow, head, parse_since, read, verify};
 use crate::clock::now;
@@ -35,13 +36,14 @@ Options:
   --agent AGENT    only records of this agent
   --tool TOOL      only records of this tool
   --denied         only refused calls
-  --since WHEN     only from then on: 90s, 30m, 1h, 2d ago, or a moment such as
-                   2026-11-30T04:16:34Z
+  --since WHEN     only from then on: 90s, 30m, 1h, 2d ago, a day such as
+                   2026-11-30 (UTC), or a moment such as 2026-11-30T04:16:34Z
   -f, --follow     go on with every new record, until interrupted
   --json           the records as one JSON document; with -f one a line
   --verify         prove that no record was changed or lost; exits 1 if one was
   --head SEQ:HASH  with --verify: what `beige audit head` printed must still be
-                   in the log, so that all up to it is as it was then
+                   in the log, so that all up to it is as it was then; exits 1
+                   if it is not
   --config FILE    taken as by every command; the log is that of the home
 ",
     takes: Takes {
@@ -177,9 +179,13 @@ fn kept(text: &str) -> Result<Head> {
 }
 
 fn print_head(home: &Home, json: bool) -> Result<u8> {
-    let Some(head) = head(home)? else {
+    let Some((head, torn)) = head(home)? else {
         return Err(Error::new(Kind::Missing, "the audit log holds no record yet"));
     };
+    if torn > 0 {
+        let are = if torn == 1 { "line behind it is" } else { "lines behind it are" };
+        tell(&format!("record {} is the last; {torn} {are} torn", head.seq));
+    }
     let text = match json {
         true => json!({"seq": head.seq, "hash": head.hash}).to_string(),
         false => head.to_string(),
@@ -190,9 +196,9 @@ fn print_head(home: &Home, json: bool) -> Result<u8> {
 
 fn prove(home: &Home, kept: Option<Head>, json: bool) -> Result<u8> {
     let report = verify(home, kept)?;
-    let text = if json {
+    if json {
         let findings: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
-        json!({
+        let document = json!({
             "sound": report.is_sound(),
             "records": report.records,
             "files": report.files,
@@ -201,19 +207,21 @@ fn prove(home: &Home, kept: Option<Head>, json: bool) -> Result<u8> {
             "findings": findings,
             "more": report.more,
             "head": report.kept.map(|it| json!({"seq": it.seq, "holds": it.holds})),
-        })
-        .to_string()
+        });
+        print_json(&format!("{document}\n"))?;
     } else {
-        report.to_string()
-    };
-    print(&format!("{text}\n"))?;
-    Ok(u8::from(!report.is_sound()))
+        print(&format!("{report}\n"))?;
+    }
+    Ok(u8::from(!report.is_proven()))
 }
 
 fn follow_records(home: &Home, filter: &Filter, json: bool) -> Result<u8> {
     let page = Page::of_stdout();
     follow(home, filter, &Cancel::never(), &mut |line| {
-        print(&if json { format!("{line}\n") } else { for_people(line, page) })?;
+        match json {
+            true => print_json(&format!("{line}\n"))?,
+            false => print(&for_people(line, page))?,
+        }
         Ok(true)
     })?;
     Ok(0)
@@ -224,9 +232,9 @@ fn print_lines(home: &Home, filter: &Filter) -> Result<u8> {
     let mut piece = String::new();
     let broken = read(home, filter, &mut |line| {
         piece.push_str(&for_people(line, page));
-        print_if(&mut piece, PIECE)
+        print_if(&mut piece, PIECE, print)
     })?;
-    print_if(&mut piece, 0)?;
+    print_if(&mut piece, 0, print)?;
     tell_of_broken(broken);
     Ok(0)
 }
@@ -239,16 +247,16 @@ fn print_document(home: &Home, filter: &Filter) -> Result<u8> {
         piece.push_str(separator);
         piece.push_str(line);
         separator = ",\n";
-        print_if(&mut piece, PIECE)
+        print_if(&mut piece, PIECE, print_json)
     })?;
     piece.push_str("\n]}\n");
-    print_if(&mut piece, 0)?;
+    print_if(&mut piece, 0, print_json)?;
     tell_of_broken(broken);
     Ok(0)
 }
 
 /// Prints what has gathered once it is large enough.
-fn print_if(piece: &mut String, at_least: usize) -> Result<bool> {
+fn print_if(piece: &mut String, at_least: usize, print: fn(&str) -> Result<()>) -> Result<bool> {
     if piece.len() >= at_least {
         print(piece)?;
         piece.clear();

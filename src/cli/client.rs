@@ -79,6 +79,7 @@ impl Api {
             .timeout_send_body(Some(head))
             .timeout_recv_response(Some(head))
             .timeout_per_read(Some(silence))
+            .timeout_per_write(Some(silence))
             .proxy(None)
             .build();
         let connector = ToSocket { socket: socket.clone(), limit: head, cancel };
@@ -333,12 +334,14 @@ impl Transport for SocketTransport {
     }
 
     fn transmit_output(&mut self, amount: usize, timeout: NextTimeout) -> Result<(), ureq::Error> {
+        let timeout = timeout.for_write();
         self.stream.set_write_timeout(timeout.not_zero().map(|it| *it))?;
         let output = &self.buffers.output()[..amount];
         self.stream.write_all(output).map_err(|error| timed(error, &timeout))
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
+        let timeout = timeout.for_read();
         self.stream.set_read_timeout(timeout.not_zero().map(|it| *it))?;
         let input = self.buffers.input_append_buf();
         let amount = loop {
@@ -389,6 +392,18 @@ mod tests {
     fn a_part_of_a_path_is_encoded() {
         assert_eq!(encoded("assistant"), "assistant");
         assert_eq!(encoded("tui:a/b é"), "tui%3Aa%2Fb%20%C3%A9");
+    }
+
+    #[test]
+    fn a_gateway_that_is_silent_is_not_waited_for() {
+        let folder = std::env::temp_dir().join(format!("beige-silent-{}", std::process::id()));
+        let home = Home::new(&folder);
+        std::fs::create_dir_all(&folder).expect("a folder");
+        // Takes connections and answers none, as a process that is stopped.
+        let _silent = std::os::unix::net::UnixListener::bind(home.api_socket()).expect("a socket");
+        let asked = Api::with_limit(&home, Duration::from_millis(50)).get("/api/health");
+        assert_eq!(asked.map_err(|it| it.kind()), Err(Kind::Timeout));
+        std::fs::remove_dir_all(&folder).expect("removed");
     }
 
     #[test]

@@ -5,13 +5,17 @@ use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
 use super::table::{NOTHING, action, flag};
-use super::{Command, Invocation, present, print, tell, unknown, unknown_action};
+use super::{Command, Invocation, present, print, print_json, tell, unknown, unknown_action};
 use crate::config::{
     self, Config, Examined, Finding, Findings, HOSTS_OWN_NETWORK, KeyPath, Network, Report,
     RuntimeChoice, Surroundings,
 };
 use crate::error::{During, Error, Kind, Result};
 use crate::{plugin, provider};
+
+/// What is told of a secret that the redactor leaves alone.
+const UNMASKED: &str = "this secret is not masked in logs, errors and answers: only what has 8 \
+                        characters or more and is no number or common word is";
 
 /// Exit code of a configuration that cannot be used.
 const BAD_CONFIG: u8 = 78;
@@ -90,7 +94,7 @@ fn check(invocation: &Invocation, options: &Options) -> Result<u8> {
     let report = examine_all(invocation)?;
     let ok = is_ok(&report, options.strict);
     if options.json {
-        print(&format!("{}\n", document(&report, ok)))?;
+        print_json(&format!("{}\n", document(&report, ok)))?;
     } else if report.is_empty() {
         print(&format!("{}: sound\n", report.file.display()))?;
     } else {
@@ -107,14 +111,14 @@ fn show(invocation: &Invocation) -> Result<u8> {
     }
     let text = serde_json::to_string_pretty(&effective)
         .during(Kind::Internal, "write the configuration as JSON")?;
-    print(&format!("{text}\n"))?;
+    print_json(&format!("{text}\n"))?;
     Ok(0)
 }
 
 fn schema(strict: bool) -> Result<u8> {
     let text = serde_json::to_string_pretty(&config::json_schema(strict))
         .during(Kind::Internal, "write the schema as JSON")?;
-    print(&format!("{text}\n"))?;
+    print_json(&format!("{text}\n"))?;
     Ok(0)
 }
 
@@ -125,14 +129,24 @@ fn examine(invocation: &Invocation) -> Result<Examined> {
 
 /// Everything that is wrong with the configuration that counts: with the file,
 /// and if it is sound, with what it names.
-pub(super) fn examine_all(invocation: &Invocation) -> Result<Report> {
+fn examine_all(invocation: &Invocation) -> Result<Report> {
     let mut examined = examine(invocation)?;
     if let Some((config, _)) = &examined.sound {
-        let mut findings = beyond(config);
+        let mut findings = beyond(config, examined.unmasked());
         provider::Registry::new(&config.providers).examine(&mut findings);
         examined.add(findings);
     }
     Ok(examined.report)
+}
+
+/// The same without a look at cassettes and certificates.
+pub(super) fn examine_but_providers(invocation: &Invocation) -> Result<Examined> {
+    let mut examined = examine(invocation)?;
+    if let Some((config, _)) = &examined.sound {
+        let findings = beyond(config, examined.unmasked());
+        examined.add(findings);
+    }
+    Ok(examined)
 }
 
 /// The configuration that counts, if nothing is wrong with the file itself.
@@ -144,12 +158,7 @@ pub(super) fn sound(invocation: &Invocation) -> Result<Option<Config>> {
 /// and if it is sound, with plugins and the tools of agents. Cassettes may be
 /// mended while it runs. Warnings are told.
 pub(super) fn check_start(invocation: &Invocation) -> Result<()> {
-    let mut examined = examine(invocation)?;
-    if let Some((config, _)) = &examined.sound {
-        let findings = beyond(config);
-        examined.add(findings);
-    }
-    let report = examined.report;
+    let report = examine_but_providers(invocation)?.report;
     if report.has_errors() {
         return Err(report.into());
     }
@@ -161,8 +170,11 @@ pub(super) fn check_start(invocation: &Invocation) -> Result<()> {
 
 /// What is wrong with the plugins that a sound file names and with the tools
 /// of agents, and what a one-shot does not warn of each time.
-fn beyond(config: &Config) -> Findings {
+fn beyond(config: &Config, unmasked: &[KeyPath]) -> Findings {
     let mut findings = Findings::default();
+    for path in unmasked {
+        findings.warn(path, UNMASKED);
+    }
     plugin::Registry::examine(&config.plugins, &config.agents, &config.home, &mut findings);
     for (name, agent) in &config.agents {
         let sandbox = &agent.sandbox;

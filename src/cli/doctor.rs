@@ -16,9 +16,11 @@ use crossbeam_channel::{after, select, unbounded};
 use lexopt::Arg::Long;
 use serde_json::{Value, json};
 
-use super::config::{examine_all, sound};
+use super::config::{examine_but_providers, sound};
 use super::table::{Takes, flag};
-use super::{Command, Invocation, colours, counted, is_watched, present, print, tell, unknown};
+use super::{
+    Command, Invocation, colours, counted, is_watched, present, print, print_json, tell, unknown,
+};
 use crate::config::{Config, Finding as ConfigFinding, HOSTS_OWN_NETWORK, Home, Report, Severity};
 use crate::error::{Error, Result};
 use crate::secret::Redactor;
@@ -111,7 +113,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     let checks = examine(invocation)?;
     let failed = checks.iter().any(|it| it.status == Status::Failure);
     match as_json {
-        true => print(&format!("{}\n", document(&checks, !failed)))?,
+        true => print_json(&format!("{}\n", document(&checks, !failed)))?,
         false => present_lines(&checks)?,
     }
     Ok(u8::from(failed))
@@ -121,7 +123,8 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
 fn examine(invocation: &Invocation) -> Result<Vec<Check>> {
     let named = invocation.named_config_file()?;
     let patient = Patient { home: invocation.home()?, named, config: sound(invocation)? };
-    let mut report = examine_all(invocation)?;
+    // Each provider's own line says what is wrong with its files.
+    let mut report = examine_but_providers(invocation)?.report;
     // Each agent's own line says so.
     report.findings.retain(|it| it.message != HOSTS_OWN_NETWORK);
     let mut checks = of_report(&report);

@@ -17,7 +17,7 @@ use tool_client::frame;
 use super::client::{self, Api};
 use super::table::{Takes, Word, flag, valued};
 use super::{
-    Command, Invocation, complain, failure_document, logger, present, stdin, tell, unknown,
+    Command, Invocation, complain, failure_document, logger, print_json, stdin, tell, unknown,
     write_through,
 };
 use crate::config::Home;
@@ -95,7 +95,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         Err(error) => {
             complain("beige exec", &error);
             if request.json {
-                present(&failure_document(&error.to_string()))?;
+                print_json(&failure_document(&error.to_string()))?;
             }
             Ok(FAILED)
         }
@@ -190,7 +190,7 @@ fn execute(invocation: &Invocation, request: &Request) -> Result<u8> {
         // Called off before it began.
         (Err(error), Some(number)) if error.kind() == Kind::Cancelled => {
             if request.json {
-                present(&failure_document("called off before it began"))?;
+                print_json(&failure_document("called off before it began"))?;
             }
             return Ok(128 + number);
         }
@@ -380,7 +380,7 @@ impl Sink {
                 "note": exit.note,
                 "notice": self.notice,
             });
-            present(&format!("{document}\n"))?;
+            print_json(&format!("{document}\n"))?;
         } else if let Some(note) = &exit.note {
             tell(&format!("beige exec: {note}"));
         } else if exit.timed_out {

@@ -16,7 +16,9 @@ use serde_json::{Value, json};
 
 use super::client::{self, Api};
 use super::table::{NOTHING, Word, action, flag, valued};
-use super::{Command, Invocation, counted, print, setup, tell, tidy, unknown, unknown_action};
+use super::{
+    Command, Invocation, counted, print, print_json, setup, tell, tidy, unknown, unknown_action,
+};
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::ConfigInUse;
@@ -415,9 +417,9 @@ fn status(invocation: &Invocation, json: bool) -> Result<u8> {
     if json {
         let document = json!({
             "running": holder.is_some(), "answers": answers, "pid": pid,
-            "home": home.root(), "health": health,
+            "home": home.root().display().to_string(), "health": health,
         });
-        print(&format!("{document}\n"))?;
+        print_json(&format!("{document}\n"))?;
     } else {
         print(&told(pid, holder.is_some(), health.as_ref()))?;
     }
@@ -443,7 +445,7 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
             queues(health).for_each(|it| text.push_str(&it));
             let degraded = health.get("degraded").and_then(Value::as_array);
             for it in degraded.into_iter().flatten().filter_map(Value::as_str) {
-                text.push_str(&format!("degraded: {it}\n"));
+                text.push_str(&format!("degraded: {}\n", it.replace('\n', "\n          ")));
             }
             text
         }
@@ -458,11 +460,11 @@ fn queues(health: &Value) -> impl Iterator<Item = String> {
     providers.filter(|it| it["queued"].as_u64().is_some_and(|it| it > 0)).map(|it| {
         let number = |name: &str| it[name].as_u64().unwrap_or(0);
         format!(
-            "provider {}: {} running, {} waiting; the longest wait was {:.1} s\n",
+            "provider {}: {} running, {} waiting, the longest for {:.1} s\n",
             it["provider"].as_str().unwrap_or_default(),
             counted(number("running"), "call"),
             number("queued"),
-            it["longestWaitSeconds"].as_f64().unwrap_or(0.0),
+            it["oldestWaitSeconds"].as_f64().unwrap_or(0.0),
         )
     })
 }
@@ -472,7 +474,7 @@ fn waiting(number: u64) -> String {
 }
 
 fn sandboxes(number: u64) -> String {
-    format!("{number} sandbox{}", if number == 1 { "" } else { "es" })
+    format!("{number} with a sandbox ready")
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@ use crate::secret::Redactor;
 /// Records under this target tell a person who waits what is going on.
 const PROGRESS: &str = "progress";
 
+/// Libraries whose inner steps are of no use to who runs a gateway.
+const CHATTY: [&str; 3] = ["ureq", "ureq_proto", "rustls"];
+
 /// Longest text of one record, in bytes.
 const MAX_RECORD: usize = 8 * 1024;
 
@@ -86,7 +89,7 @@ impl Log for Current {
 /// Log of a one-shot: warnings, and the progress of what takes long, as plain
 /// sentences on standard error.
 pub(super) fn for_one_call(redactor: Redactor) -> Result<()> {
-    Builder::new()
+    builder()
         .filter_level(log::LevelFilter::Warn)
         .filter_module(PROGRESS, log::LevelFilter::Info)
         .parse_env("BEIGE_LOG")
@@ -99,13 +102,22 @@ pub(super) fn for_one_call(redactor: Redactor) -> Result<()> {
         .map_err(|error| Error::new(Kind::Internal, format!("start the log: {error}")))
 }
 
+/// One that leaves the chatty at warnings, unless `BEIGE_LOG` names them.
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    for name in CHATTY {
+        builder.filter_module(name, log::LevelFilter::Warn);
+    }
+    builder
+}
+
 fn logger(place: Place, gateway: &config::Gateway, redactor: &Redactor) -> Result<Logger> {
     let target = match place {
         Place::Stderr => Target::Stderr,
         Place::File => Target::Pipe(Box::new(RotatingFile::open(gateway)?)),
     };
     let redactor = redactor.clone();
-    let logger = Builder::new()
+    let logger = builder()
         .filter_level(gateway.log_level)
         .parse_env("BEIGE_LOG")
         .target(target)

@@ -217,7 +217,7 @@ impl Invocation {
     fn tell_failure(&self, error: &Error) -> Result<()> {
         let is_for_programs = !matches!(error.kind(), Kind::Usage | Kind::Cancelled);
         match self.json && is_for_programs && !HAS_PRINTED.load(Ordering::Relaxed) {
-            true => present(&failure_document(&error.to_string())),
+            true => print_json(&failure_document(&error.to_string())),
             false => Ok(()),
         }
     }
@@ -275,8 +275,15 @@ impl Invocation {
             return;
         };
         let named = self.named_config_file().ok().flatten();
-        if let Some(difference) = used.difference(named.as_deref()) {
-            tell(&format!("beige {command}: {difference}"));
+        let Some(difference) = used.difference(named.as_deref()) else { return };
+        // What is not sound cannot be taken over.
+        let is_broken = config::examine_but_providers(self).is_ok_and(|it| it.report.has_errors());
+        match is_broken && used.difference(None).as_ref() == Some(&difference) {
+            true => tell(&format!(
+                "beige {command}: the configuration has changed since the gateway read it and is \
+                 not sound (`beige config check`); the gateway goes on with what it has read"
+            )),
+            false => tell(&format!("beige {command}: {difference}")),
         }
     }
 
@@ -382,6 +389,29 @@ fn present(text: &str) -> Result<()> {
     }
 }
 
+/// Writes JSON to standard output: byte for byte for a program. On a terminal
+/// what that would obey is escaped as JSON has it: it is the same document.
+fn print_json(text: &str) -> Result<()> {
+    match io::stdout().is_terminal() {
+        true => print(&inert_json(text)),
+        false => print(text),
+    }
+}
+
+/// JSON with everything escaped that a terminal would obey. Such characters
+/// stand in its texts only, but for the white space between them.
+fn inert_json(json: &str) -> String {
+    let mut shown = String::with_capacity(json.len());
+    for it in json.chars() {
+        match it {
+            '\n' | '\t' => shown.push(it),
+            it if is_active(it) => shown.push_str(&format!("\\u{:04x}", u32::from(it))),
+            it => shown.push(it),
+        }
+    }
+    shown
+}
+
 /// Writes to standard error, for people; nothing in it drives their terminal.
 pub fn tell(text: &str) {
     // Nobody is left to hear about a closed standard error.
@@ -480,5 +510,17 @@ mod tests {
         check("é e\u{301} 那 👩\u{200d}👩 \\ \"", "é e\u{301} 那 👩\u{200d}👩 \\ \"");
         check("\x1b[2Jx\rok\x07", "\\u{1b}[2Jx\\rok\\u{7}");
         check("\u{9b}2J \u{202e}x", "\\u{9b}2J \\u{202e}x");
+    }
+
+    #[test]
+    fn json_that_drives_no_terminal_is_the_same_document() -> serde_json::Result<()> {
+        let document =
+            serde_json::json!({"\u{9b}k": ["\u{9b}2J\u{202e}\u{7f}\x1b[m\n", "é 👩 \\ \""]});
+        for text in [document.to_string(), serde_json::to_string_pretty(&document)?] {
+            let shown = inert_json(&text);
+            assert!(!shown.chars().any(|it| is_active(it) && it != '\n'), "{shown}");
+            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown)?, document);
+        }
+        Ok(())
     }
 }

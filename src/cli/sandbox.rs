@@ -11,7 +11,7 @@ use lexopt::Arg;
 use serde_json::json;
 
 use super::table::{Action, NOTHING, Takes, Word, action, flag, valued};
-use super::{Command, Invocation, print, tell, unknown, unknown_action};
+use super::{Command, Invocation, print, print_json, tell, unknown, unknown_action};
 use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
@@ -51,7 +51,7 @@ build   makes the image that containers start from: from the Dockerfile that
   --offline         without a registry: from this host's own programs
   --root-tar FILE   from a tar of a root file system, plain or compressed
   --image NAME      its name (default beige-sandbox:latest)
-list    the containers of this home
+list    the containers of this home; bubblewrap leaves none
   --json            as one JSON array
 rm      removes an agent's sandbox, or all of this home; workspaces stay, and
         the next call makes it anew
@@ -182,7 +182,7 @@ fn list(json: bool) -> Result<()> {
             json!({ "agent": it.agent, "runtime": "docker", "container": it.name, "id": it.id,
                 "image": it.image, "state": it.state, "status": it.status })
         });
-        return print(&format!("{}\n", serde_json::Value::Array(rows.collect())));
+        return print_json(&format!("{}\n", serde_json::Value::Array(rows.collect())));
     }
     if listed.is_empty() {
         // Without Docker it has been said that there is nothing to list.
@@ -227,24 +227,30 @@ fn remove(agent: Option<String>) -> Result<()> {
     let instance = instance(&home)?;
     // A home that only ever used bubblewrap has no need of Docker.
     let containers = docker::available().and_then(|()| docker::list(&instance));
-    let answers = containers.is_ok();
-    let containers = match containers {
-        Ok(containers) => containers,
+    let with_container = known_agents(&home)?;
+    let (containers, has_docker) = match containers {
+        Ok(containers) => (containers, true),
         Err(error) => {
-            tell_of_no_docker(&home, "its containers, if there are any, stay", &error)?;
-            Vec::new()
+            tell_of_no_docker(&home, "no container is removed", &error)?;
+            (Vec::new(), false)
         }
     };
     let mut agents: BTreeSet<String> = containers.into_iter().map(|it| it.agent).collect();
-    agents.extend(known_agents(&home)?);
+    agents.extend(with_container.iter().cloned());
     agents.extend(bubblewrap::agents(&instance));
     agents.retain(|it| agent.as_ref().is_none_or(|agent| it == agent));
-    if agents.is_empty() && (answers || agent.is_some()) {
+    if agents.is_empty() && (has_docker || agent.is_some()) {
         return none_to_remove(agent.as_deref());
     }
     for agent in agents {
         remove_one(&home, &instance, &agent)?;
-        print(&format!("removed the sandbox of {agent}\n"))?;
+        print(&match has_docker || !with_container.contains(&agent) {
+            true => format!("removed the sandbox of {agent}\n"),
+            false => format!(
+                "forgot the container of {agent}: it stays as it is where Docker is, and the next \
+                 call chooses a runtime anew\n"
+            ),
+        })?;
     }
     Ok(())
 }

@@ -13,8 +13,8 @@ use lexopt::Arg;
 use super::columns::{columns, inert, padded, shortened};
 use super::table::{Action, NOTHING, Takes, Word, flag};
 use super::{
-    Command, Invocation, complain, present, print, tell, terminal_width, unknown, unknown_action,
-    write_through,
+    Command, Invocation, complain, present, print, print_json, tell, terminal_width, unknown,
+    unknown_action, write_through,
 };
 use crate::clock::now;
 use crate::config::nearest;
@@ -197,7 +197,8 @@ impl Piece {
     }
 
     fn out(&mut self) -> Result<()> {
-        print(&std::mem::take(&mut self.0))
+        // Rows hold nothing that it would escape.
+        print_json(&std::mem::take(&mut self.0))
     }
 }
 

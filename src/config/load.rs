@@ -49,6 +49,7 @@ pub struct Examined {
 struct Source {
     text: String,
     hidden: Vec<String>,
+    unmasked: Vec<KeyPath>,
 }
 
 /// What a configuration means depends on where it is read.
@@ -97,7 +98,7 @@ impl Examined {
     /// Adds what was found in what the file names, each at the place of its
     /// key. With an error among it the configuration is sound no more.
     pub fn add(&mut self, findings: Findings) {
-        let Source { text, hidden } = &self.source;
+        let Source { text, hidden, .. } = &self.source;
         let places = Places::read(text);
         let file = &self.report.file;
         let report = findings.into_report(file, &places, &|it| secrets::hide(it, hidden));
@@ -105,6 +106,12 @@ impl Examined {
         if self.report.has_errors() {
             self.sound = None;
         }
+    }
+
+    /// Where secrets stand that nothing is masked of: see
+    /// [`crate::secret::is_masked`].
+    pub fn unmasked(&self) -> &[KeyPath] {
+        &self.source.unmasked
     }
 
     fn unread(report: Report) -> Self {
@@ -184,10 +191,11 @@ fn examine_value(
     let all: BTreeSet<String> = known.into_iter().chain(substitution.secrets).collect();
     config.secrets = all.into_iter().map(Secret::new).collect();
     effective::fill_in(&mut value, &config);
+    let unmasked = secrets::unmasked(&value, &from_files);
     secrets::mask(&mut value, &from_files);
     let report = findings.into_report(file, &places, &|it| secrets::hide(it, &hidden));
     let sound = (!report.has_errors()).then_some((config, value));
-    Examined { report, sound, source: Source { text: text.to_owned(), hidden } }
+    Examined { report, sound, source: Source { text: text.to_owned(), hidden, unmasked } }
 }
 
 /// Substitutes everywhere but in providers that no agent refers to; gives the

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::config::key_path::{KeyPath, Step};
-use crate::secret::SHORTEST_MASKED;
+use crate::secret::{SHORTEST_MASKED, is_masked};
 
 /// What stands for a secret where people look.
 const DOTS: &str = "••••";
@@ -19,19 +19,37 @@ const DOTS: &str = "••••";
 /// take ordinary words apart.
 const SHORTEST_CONTENT: usize = 4;
 
+/// What stands for a key where a server wants none.
+const PLACEHOLDERS: [&str; 6] = ["none", "empty", "dummy", "unused", "ollama", "no-key"];
+
 /// Every secret string in a configuration. `from_files` names the values that
 /// hold the content of a file.
 pub(crate) fn collect(value: &Value, from_files: &BTreeSet<KeyPath>) -> Vec<String> {
     let mut secrets = Vec::new();
     let mut copy = value.clone();
-    let mut keep = |text: &mut String| secrets.push(text.clone());
+    let mut keep = |_: &KeyPath, text: &mut String| secrets.push(text.clone());
     visit(&mut copy, &KeyPath::default(), from_files, &mut keep);
     secrets
 }
 
 /// Puts dots in the place of every secret string.
 pub(crate) fn mask(value: &mut Value, from_files: &BTreeSet<KeyPath>) {
-    visit(value, &KeyPath::default(), from_files, &mut |text| *text = DOTS.into());
+    visit(value, &KeyPath::default(), from_files, &mut |_, text| *text = DOTS.into());
+}
+
+/// Where secrets stand that no text is masked of, since they are too short or
+/// too common.
+pub(crate) fn unmasked(value: &Value, from_files: &BTreeSet<KeyPath>) -> Vec<KeyPath> {
+    let mut found = Vec::new();
+    let mut look = |path: &KeyPath, text: &mut String| {
+        let text = text.trim();
+        let is_none = PLACEHOLDERS.iter().any(|it| it.eq_ignore_ascii_case(text));
+        if !text.is_empty() && !is_none && !is_masked(text) {
+            found.push(path.clone());
+        }
+    };
+    visit(&mut value.clone(), &KeyPath::default(), from_files, &mut look);
+    found
 }
 
 /// What no finding may repeat, the longest first: a shorter one may be a part
@@ -53,10 +71,10 @@ fn visit(
     value: &mut Value,
     path: &KeyPath,
     from_files: &BTreeSet<KeyPath>,
-    act: &mut dyn FnMut(&mut String),
+    act: &mut dyn FnMut(&KeyPath, &mut String),
 ) {
     match value {
-        Value::String(text) if is_secret(path) || from_files.contains(path) => act(text),
+        Value::String(text) if is_secret(path) || from_files.contains(path) => act(path, text),
         Value::Array(items) => {
             for (index, item) in items.iter_mut().enumerate() {
                 visit(item, &path.index(index), from_files, act);
@@ -101,6 +119,22 @@ mod tests {
     use super::*;
 
     use serde_json::json;
+
+    #[test]
+    fn what_is_too_short_to_be_masked_is_found_by_its_place() {
+        let value = json!({
+            "llm": {"providers": {
+                "p": {"apiKey": "sk-1", "headers": {"x": "abc", "y": "a-long-secret"}},
+                "q": {"apiKey": "none"}, "r": {"apiKey": ""},
+            }},
+            "plugins": {"w": {"config": {"token": "1234567890", "name": "w"}}},
+        });
+        let places: Vec<String> =
+            unmasked(&value, &BTreeSet::new()).iter().map(ToString::to_string).collect();
+        let want =
+            ["llm.providers.p.apiKey", "llm.providers.p.headers.x", "plugins.w.config.token"];
+        assert_eq!(places, want);
+    }
 
     #[test]
     fn what_looks_secret_is_known_and_masked() {

@@ -16,7 +16,7 @@ use crate::audit;
 use crate::error::{During, Error, Kind, Result};
 use crate::provider::facts::ModelCard;
 use crate::sandbox::Exit;
-use crate::tool::{Answer, Call, Caller, CommandCall, CoreCall, Streams};
+use crate::tool::{Answer, Call, Caller, CommandCall, CoreCall, Equipment, Streams};
 use crate::turn::TurnEvent;
 use crate::worker::Cancel;
 
@@ -42,6 +42,10 @@ impl Handle {
         let audit = engine.audit.flush();
         let reload_error = engine.reload_trouble.lock().unwrap_or_else(PoisonError::into_inner);
         let reload_error = reload_error.clone();
+        let unusable = engine.troubles.told(equipment);
+        let is_up = |(name, it): &(&String, &Equipment)| {
+            it.sandbox.seems_up() && !unusable.contains_key(*name)
+        };
         let troubles = [audit.as_ref().err(), sessions.as_ref().err()];
         let troubles = troubles.into_iter().flatten().map(ToString::to_string);
         let troubles = troubles.chain(reload_error.clone());
@@ -52,13 +56,13 @@ impl Handle {
             started_at: engine.started_at.to_string(),
             uptime_seconds: engine.started.elapsed().as_secs(),
             agents: equipment.len(),
-            sandboxes: equipment.values().filter(|it| it.sandbox.seems_up()).count(),
+            sandboxes: equipment.iter().filter(is_up).count(),
             sessions: *sessions.as_ref().unwrap_or(&0),
             running: engine.running.count(),
             waiting: engine.busy.lines().waiting,
             providers: engine.providers.load().into_iter().map(ProviderLoad::from).collect(),
             reload_error,
-            degraded: troubles.chain(engine.troubles.told(equipment)).collect(),
+            degraded: troubles.chain(unusable.values().cloned()).collect(),
         }
     }
 

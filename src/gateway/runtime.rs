@@ -1,6 +1,8 @@
 //! Which program makes an agent's sandbox. `auto` takes Docker if its daemon
 //! answers and the image is there or can be made, else bubblewrap, and says
-//! which and why. There is no third choice that runs code on the host.
+//! which and why. An agent that has a container keeps Docker: a second sandbox
+//! on its workspace could run beside the first. There is no third choice that
+//! runs code on the host.
 
 use crate::config::{Agent, Config, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice, UserChoice};
 use crate::error::{Error, Kind, Result};
@@ -46,7 +48,7 @@ pub enum Auto {
 }
 
 /// Docker if it serves, else bubblewrap if it can be, else an error that says
-/// what each lacks.
+/// what each lacks. For an agent without a container.
 pub fn decide(
     agent: &Agent,
     docker: Result<()>,
@@ -74,9 +76,14 @@ fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
     let docker = docker(home, spec.clone());
     // A container of this very spec was made before: nothing to ask.
     if docker.seems_up() {
-        return Ok(Box::new(docker));
+        return Ok(Box::new(docker.kept()));
     }
-    match decide(agent, docker_serves(&agent.sandbox.image), bubblewrap::available)? {
+    let serves = docker::available();
+    if serves.is_err() && docker::has_container(&home.sandbox_state(&agent.name)) {
+        return Ok(Box::new(docker.kept()));
+    }
+    let serves = serves.and_then(|()| has_image(&agent.sandbox.image));
+    match decide(agent, serves, bubblewrap::available)? {
         Auto::Docker => {
             log::info!("the sandbox of `{}` is Docker's: its daemon answers", agent.name);
             Ok(Box::new(docker))
@@ -88,11 +95,17 @@ fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
     }
 }
 
-/// An image is asked for by name, and bubblewrap has none: that is not what
-/// anybody would expect of `auto`, all else is.
+/// An image is asked for by name, and bubblewrap has none, or there is a Docker
+/// that does not answer: that is not what anybody would expect of `auto`, all
+/// else is.
 fn tell_of_bubblewrap(agent: &Agent, without_docker: &Error) {
     let (name, image) = (&agent.name, &agent.sandbox.image);
-    if image == image::DEFAULT {
+    if image == image::DEFAULT && docker::is_installed() {
+        log::warn!(
+            "the sandbox of `{name}` is bubblewrap's: {without_docker}; set `sandbox.runtime` to \
+             \"bubblewrap\" if that is meant"
+        );
+    } else if image == image::DEFAULT {
         log::info!("the sandbox of `{name}` is bubblewrap's: {without_docker}");
     } else {
         log::warn!(
@@ -103,9 +116,8 @@ fn tell_of_bubblewrap(agent: &Agent, without_docker: &Error) {
     }
 }
 
-/// Whether Docker answers and has the image, or can make it.
-fn docker_serves(image: &str) -> Result<()> {
-    docker::available()?;
+/// Whether Docker has the image, or can make it.
+fn has_image(image: &str) -> Result<()> {
     match image == image::DEFAULT || docker::image_present(image)? {
         true => Ok(()),
         false => Err(no_image(image)),

@@ -42,6 +42,7 @@ pub(super) fn run_turn(
         if event.is_last() {
             ended.set(true);
             engine.meter.turn_ended(&event);
+            log_end(engine, request, &event);
         }
         veil.pass(event);
     };
@@ -49,6 +50,27 @@ pub(super) fn run_turn(
     // A turn that began tells its end itself.
     if let (Err(error), false) = (result, ended.get()) {
         each(TurnEvent::refused(&error));
+    }
+}
+
+/// A failed turn is a warning in the log of a gateway, one that was called off
+/// or answered a word for who looks closely. A one-shot tells its caller.
+fn log_end(engine: &Engine, request: &PromptRequest, last: &TurnEvent) {
+    if engine.hub.is_none() {
+        return;
+    }
+    let (agent, session) = (&request.agent, request.session_key.as_deref().unwrap_or_default());
+    let model = request.model.as_ref();
+    let model = model.or_else(|| engine.config.agents.get(agent).map(|it| &it.model));
+    let model = model.map(|it| format!("{}/{}", it.provider, it.model)).unwrap_or_default();
+    let turn = format!("the turn of `{agent}` in `{session}` with {model}");
+    match last {
+        TurnEvent::Error { category: "aborted", .. } => log::debug!("{turn} was called off"),
+        TurnEvent::Error { category, message, .. } => {
+            log::warn!("{turn} failed ({category}): {message}");
+        }
+        TurnEvent::Blocked { reason } => log::warn!("{turn} was refused: {reason}"),
+        _ => log::debug!("{turn} is done"),
     }
 }
 
@@ -91,6 +113,7 @@ fn try_turn(
         limits: agent.limits,
         providers: &engine.providers,
         hands: &hands,
+        redactor: &engine.redactor,
     };
     turn.run(&mut conversation, &request.message, events, cancel).map(drop)
 }

@@ -27,7 +27,8 @@ pub struct Health {
     pub uptime_seconds: u64,
     /// Number of agents.
     pub agents: usize,
-    /// Number of sandboxes that are up.
+    /// Number of agents whose sandbox can be entered at once: a container that
+    /// is up, or bubblewrap, which makes one for each call.
     pub sandboxes: usize,
     /// Number of sessions that have a key.
     pub sessions: usize,
@@ -64,6 +65,9 @@ pub struct ProviderLoad {
     pub wait_seconds: f64,
     /// How long one of them waited at most, in seconds.
     pub longest_wait_seconds: f64,
+    /// How long the one that waits longest now has waited, in seconds; 0 if
+    /// none does.
+    pub oldest_wait_seconds: f64,
 }
 
 impl From<Load> for ProviderLoad {
@@ -77,6 +81,7 @@ impl From<Load> for ProviderLoad {
             calls: load.calls,
             wait_seconds: load.waited.as_secs_f64(),
             longest_wait_seconds: load.longest_wait.as_secs_f64(),
+            oldest_wait_seconds: load.oldest_wait.as_secs_f64(),
         }
     }
 }

@@ -41,8 +41,8 @@ impl Troubles {
         all.insert(agent.to_owned(), Trouble { text, is_made });
     }
 
-    /// Those that nothing has cured since.
-    pub(super) fn told(&self, equipment: &BTreeMap<String, Equipment>) -> Vec<String> {
+    /// Those that nothing has cured since: agent and sentence.
+    pub(super) fn told(&self, equipment: &BTreeMap<String, Equipment>) -> BTreeMap<String, String> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let look = Look::default();
         let is_cured = |(agent, trouble): &(String, Trouble)| {
@@ -50,7 +50,8 @@ impl Troubles {
                 (!trouble.is_made || it.sandbox.seems_up()) && look.can_be_made(it).is_ok()
             })
         };
-        all.into_iter().filter(|it| !is_cured(it)).map(|(_, trouble)| trouble.text).collect()
+        let lasting = all.into_iter().filter(|it| !is_cured(it));
+        lasting.map(|(agent, trouble)| (agent, trouble.text)).collect()
     }
 }
 
@@ -77,7 +78,8 @@ fn wake_all(engine: &Engine) {
         };
         match woken {
             Ok(true) => {}
-            Ok(false) => log::info!("the sandbox of `{name}` is in use and is left alone"),
+            // Who is in it has brought it up as wanted, or is about to.
+            Ok(false) => log::debug!("the sandbox of `{name}` is in use, so no look at it is due"),
             Err(error) => engine.troubles.add(name, is_made, &error),
         }
     }

@@ -2,14 +2,21 @@
 //! judged here, once for all dialects: what is no JSON object is stored as
 //! `{}` and named as broken, so that the model can be told.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-use super::{CallPiece, Delta, Failure, Fault};
+use super::{CallPiece, Delta, Failure, Fault, json};
 use crate::clock::Time;
 use crate::config::{ModelRef, Price};
 use crate::message::{Assistant, Block, Cost, StopReason, Text, Thinking, ToolCall, Usage};
+
+/// Most values in the arguments of all calls of one answer: each takes up to
+/// some hundred bytes, as long as its turn runs.
+const MOST_VALUES: usize = 16 * 1024;
+
+/// Longest id and name of a call, in bytes: the turn tells them again and again.
+const LONGEST_WORD: usize = 1_024;
 
 /// A whole answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +41,8 @@ pub(super) struct Assembly {
     message: Assistant,
     price: Option<Price>,
     parts: Vec<Part>,
+    /// The part of each call, by its slot.
+    calls: HashMap<u64, usize>,
     /// The part that the last delta was of: not always the last part, since
     /// pieces of several calls may come mixed.
     touched: usize,
@@ -42,7 +51,7 @@ pub(super) struct Assembly {
 
 enum Part {
     Done(Block),
-    Call { slot: u64, call: ToolCall, arguments: String },
+    Call { call: ToolCall, arguments: String },
 }
 
 impl Assembly {
@@ -54,7 +63,8 @@ impl Assembly {
             timestamp: now.unix_millis(),
             ..Assistant::default()
         };
-        Self { message, price: None, parts: Vec::new(), touched: 0, stop: None }
+        let (parts, calls) = (Vec::new(), HashMap::new());
+        Self { message, price: None, parts, calls, touched: 0, stop: None }
     }
 
     /// The same, with what its tokens cost, if that is known.
@@ -88,12 +98,14 @@ impl Assembly {
             );
             return Err(self.fail(Fault::Cut(text)));
         };
-        let mut broken = Vec::new();
+        let (mut broken, mut values_left) = (Vec::new(), MOST_VALUES);
         let mut message = self.message;
         tell_apart(&mut self.parts, message.timestamp);
         message.content.extend(self.parts.into_iter().map(|it| match it {
             Part::Done(block) => block,
-            Part::Call { call, arguments, .. } => settle(call, &arguments, &mut broken),
+            Part::Call { call, arguments } => {
+                settle(call, &arguments, &mut values_left, &mut broken)
+            }
         }));
         message.stop_reason = stop;
         Ok(Answer { message, broken })
@@ -155,14 +167,12 @@ impl Assembly {
     }
 
     fn take_call(&mut self, piece: CallPiece) {
-        let is_it = |it: &Part| matches!(it, Part::Call { slot, .. } if *slot == piece.slot);
-        let place = self.parts.iter().position(is_it).unwrap_or_else(|| {
-            let call = ToolCall::default();
-            self.parts.push(Part::Call { slot: piece.slot, call, arguments: String::new() });
-            self.parts.len() - 1
-        });
+        let place = *self.calls.entry(piece.slot).or_insert(self.parts.len());
+        if place == self.parts.len() {
+            self.parts.push(Part::Call { call: ToolCall::default(), arguments: String::new() });
+        }
         self.touched = place;
-        if let Part::Call { call, arguments, .. } = &mut self.parts[place] {
+        if let Part::Call { call, arguments } = &mut self.parts[place] {
             if let Some(id) = piece.id {
                 call.id = id;
             }
@@ -174,8 +184,8 @@ impl Assembly {
     }
 }
 
-/// Gives every call an id of its own: some models give none, or the same
-/// twice, and a result is paired with its call by nothing else.
+/// Gives every call an id of its own: some models give none, the same twice, or
+/// one without end, and a result is paired with its call by nothing else.
 fn tell_apart(parts: &mut [Part], timestamp: i64) {
     let mut taken = HashSet::new();
     let calls = parts.iter_mut().filter_map(|it| match it {
@@ -183,7 +193,8 @@ fn tell_apart(parts: &mut [Part], timestamp: i64) {
         Part::Done(_) => None,
     });
     for call in calls {
-        if call.id.is_empty() || taken.contains(&call.id) {
+        let is_fit = (1..=LONGEST_WORD).contains(&call.id.len());
+        if !is_fit || taken.contains(&call.id) {
             let mut minted = (0..).map(|number| minted_id(timestamp, number));
             call.id = minted.find(|it| !taken.contains(it)).unwrap_or_default();
         }
@@ -206,8 +217,19 @@ fn minted_id(timestamp: i64, number: u64) -> String {
     id.map(char::from).iter().collect()
 }
 
-fn settle(mut call: ToolCall, text: &str, broken: &mut Vec<BrokenCall>) -> Block {
-    call.arguments = Value::Object(arguments(text).unwrap_or_else(|why| {
+fn settle(
+    mut call: ToolCall,
+    text: &str,
+    values_left: &mut usize,
+    broken: &mut Vec<BrokenCall>,
+) -> Block {
+    if call.name.len() > LONGEST_WORD {
+        call.name.truncate(call.name.floor_char_boundary(LONGEST_WORD));
+        call.name.push('…');
+    }
+    let read = arguments(text, *values_left);
+    *values_left = values_left.saturating_sub(json::values(text.as_bytes()));
+    call.arguments = Value::Object(read.unwrap_or_else(|why| {
         broken.push(BrokenCall { id: call.id.clone(), why });
         Map::new()
     }));
@@ -215,11 +237,11 @@ fn settle(mut call: ToolCall, text: &str, broken: &mut Vec<BrokenCall>) -> Block
 }
 
 /// Arguments as an object. Nothing at all, and `null`, mean no arguments.
-fn arguments(text: &str) -> Result<Map<String, Value>, String> {
+fn arguments(text: &str, most: usize) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         return Ok(Map::new());
     }
-    match serde_json::from_str(text) {
+    match json::read(text.as_bytes(), most) {
         Ok(Value::Object(arguments)) => Ok(arguments),
         Ok(Value::Null) => Ok(Map::new()),
         Ok(_) => Err("the arguments must be a JSON object".into()),
@@ -351,7 +373,7 @@ mod tests {
 
     #[track_caller]
     fn check_arguments(text: &str, want: Result<Value, &str>) {
-        let got = arguments(text).map(Value::Object);
+        let got = arguments(text, MOST_VALUES).map(Value::Object);
         match want {
             Ok(want) => assert_eq!(got, Ok(want)),
             Err(part) => assert!(got.as_ref().is_err_and(|it| it.contains(part)), "{got:?}"),
@@ -418,5 +440,48 @@ mod tests {
         let got =
             failure.map(|it| (it.fault.category(), it.partial.text(), it.partial.content.len()));
         assert_eq!(got, Some(("cut", "half".into(), 1)));
+    }
+
+    #[test]
+    fn arguments_of_too_many_parts_are_not_read() {
+        let many = format!("{{\"a\":[{}0]}}", "{},".repeat(MOST_VALUES / 3));
+        let mut assembly = assembly(&[]);
+        for slot in 0..3 {
+            assembly.take(piece(slot, "", &many));
+        }
+        assembly.take(Delta::Stop(StopReason::ToolUse));
+        let Ok(answer) = assembly.finish() else { panic!("it is whole") };
+        let held = answer.message.tool_calls().map(|it| it.arguments.to_string().len());
+        assert_eq!(held.collect::<Vec<_>>(), [many.len(), 2, 2], "all calls together");
+        assert!(answer.broken.iter().all(|it| it.why.contains("values")), "{:?}", answer.broken);
+    }
+
+    #[test]
+    fn a_call_has_an_id_and_a_name_of_sane_length() {
+        let mut assembly = assembly(&[]);
+        let long = "é".repeat(LONGEST_WORD);
+        let (id, name) = (Some(long.clone()), Some(long));
+        assembly.take(Delta::ToolCall(CallPiece { id, name, ..CallPiece::default() }));
+        assembly.take(Delta::Stop(StopReason::ToolUse));
+        let Ok(answer) = assembly.finish() else { panic!("it is whole") };
+        let calls: Vec<&ToolCall> = answer.message.tool_calls().collect();
+        assert_eq!(calls[0].id.len(), 9);
+        assert_eq!(calls[0].name, format!("{}…", "é".repeat(LONGEST_WORD / 2)));
+    }
+
+    /// A piece finds its call however much was said before it: looking through
+    /// all of this for each would take minutes.
+    #[test]
+    fn pieces_of_a_call_behind_much_talk_are_put_together() {
+        let mut assembly = assembly(&[]);
+        for _ in 0..100_000 {
+            assembly.take(Delta::Text("a".into()));
+            assembly.take(Delta::Thinking("b".into()));
+        }
+        (0..100_000).for_each(|_| assembly.take(piece(7, "", " ")));
+        assembly.take(piece(8, "", "{}"));
+        assembly.take(Delta::Stop(StopReason::ToolUse));
+        let Ok(answer) = assembly.finish() else { panic!("it is whole") };
+        assert_eq!((answer.message.content.len(), answer.broken.len()), (200_002, 0));
     }
 }

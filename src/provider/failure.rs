@@ -260,7 +260,10 @@ fn fault(class: Class, provider: &str, said: String, wait: Option<u64>) -> Fault
             "{said}. The conversation is longer than the model reads: start a new session, or \
              use a model that reads more."
         )),
-        Class::Refused => Fault::Refused(format!("{said}. Another model may take it.")),
+        Class::Refused => Fault::Refused(format!(
+            "{said}. Check whether the model takes such a request (tools, images, `maxTokens`), \
+             and what `{key}` says of it."
+        )),
     }
 }
 

@@ -9,6 +9,7 @@ pub mod facts;
 mod failure;
 mod glob;
 mod http;
+mod json;
 mod openai_chat;
 mod pool;
 pub mod probe;
@@ -40,6 +41,11 @@ use tape::Tape;
 
 /// How long the text of a refusal may take, once its head is here.
 const REFUSAL: Duration = Duration::from_secs(5);
+
+/// What may each take `connectSeconds` before a connection stands: the name and
+/// the handshake, and both once more with the other certificates. A proxy that
+/// answers byte by byte is stopped by nothing else.
+const CONNECTING_STEPS: u32 = 4;
 
 /// What a model is asked, in no provider's words.
 #[derive(Clone, Copy, Debug)]
@@ -348,6 +354,7 @@ impl Entry {
             Reach::Cassette(_) => None,
         };
         Patience {
+            connection: timeouts.map(|it| it.connect.saturating_mul(CONNECTING_STEPS)),
             first_byte: timeouts.map(|it| it.first_byte),
             idle: timeouts.map(|it| it.idle),
             refusal: REFUSAL,

@@ -21,6 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// How long an answer may take; the backstop of a connection comes on top.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 
+/// How long all of it may take: a server can send a byte now and then for ever.
+const WHOLE: Duration = Duration::from_secs(30);
+
 /// Bytes of a list of models that are read.
 const LONGEST_LIST: u64 = 1024 * 1024;
 
@@ -58,13 +61,17 @@ pub enum Obstacle {
 
 /// Looks at the provider of that name; takes at most a minute or so.
 pub fn probe(name: &str, provider: &Provider) -> Probe {
+    probe_within(name, provider, WHOLE)
+}
+
+fn probe_within(name: &str, provider: &Provider, whole: Duration) -> Probe {
     let Reach::Endpoint(endpoint) = &provider.reach else { return Probe::NoServer };
     let target = Target::new(name, &hurried(endpoint), ends(name, provider).0.key_header());
     match sets_of_roots(endpoint) {
         Err(what) => Probe::Failed(Obstacle::Setting, what),
         Ok(mut sets) => loop {
             let roots = sets.pop().unwrap_or(RootCerts::WebPki);
-            let found = ask(&target, roots);
+            let found = ask(&target, roots, whole);
             let is_distrusted = matches!(found, Probe::Failed(Obstacle::Tls, _));
             if !is_distrusted || sets.is_empty() {
                 return found;
@@ -89,15 +96,16 @@ fn sets_of_roots(endpoint: &Endpoint) -> Result<Vec<RootCerts>, String> {
     Ok(sets)
 }
 
-fn ask(target: &Target, roots: RootCerts) -> Probe {
+fn ask(target: &Target, roots: RootCerts, whole: Duration) -> Probe {
     let unusable = |fault| Probe::Failed(Obstacle::Setting, target.mask(fault).to_string());
     let (agent, question) = match (target.agent(roots), target.question("/models")) {
         (Ok(agent), Ok(question)) => (agent, question),
         (Err(fault), _) | (_, Err(fault)) => return unusable(fault),
     };
+    let question = agent.configure_request(question).timeout_global(Some(whole)).build();
     match agent.run(question) {
         Ok(mut response) => match response.status().as_u16() {
-            200 => Probe::Answers(models(response.body_mut().as_reader())),
+            200 => models(response.body_mut().as_reader()),
             status @ (401 | 403) => Probe::KeyRefused(status),
             status => Probe::Reached(status),
         },
@@ -117,8 +125,8 @@ fn cause(error: &Error) -> String {
     }
 }
 
-/// The ids of a list of models, as far as it is one.
-fn models(body: impl Read) -> Option<Vec<String>> {
+/// The ids of a list of models, if it is one and comes to an end.
+fn models(body: impl Read) -> Probe {
     #[derive(Deserialize)]
     struct List {
         data: Vec<Model>,
@@ -127,8 +135,13 @@ fn models(body: impl Read) -> Option<Vec<String>> {
     struct Model {
         id: String,
     }
-    let list: List = serde_json::from_reader(body.take(LONGEST_LIST)).ok()?;
-    Some(list.data.into_iter().map(|it| it.id).collect())
+    match serde_json::from_reader::<_, List>(body.take(LONGEST_LIST)) {
+        Ok(list) => Probe::Answers(Some(list.data.into_iter().map(|it| it.id).collect())),
+        Err(error) if error.is_io() => {
+            Probe::Failed(Obstacle::Silence, "its list of models breaks off".into())
+        }
+        Err(_) => Probe::Answers(None),
+    }
 }
 
 fn obstacle(error: &Error) -> Obstacle {
@@ -235,6 +248,23 @@ mod tests {
         let got = probe("p", provider);
         assert!(matches!(&got, Probe::Failed(it, _) if *it == want), "{got:?} is not {want:?}");
         assert!(!format!("{got:?}").contains("sk-very"), "{got:?}");
+    }
+
+    #[test]
+    fn an_answer_that_drips_for_ever_is_not_waited_for() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let server = Worker::spawn("server", move || {
+            let Ok((mut stream, _)) = listener.accept() else { return };
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            // Ends with its client; for one that waits, some day.
+            let pace = crossbeam_channel::tick(Duration::from_millis(10));
+            let _ = pace.iter().take(1000).try_for_each(|_| stream.write_all(b" "));
+        });
+        let provider = provider(format!("http://{address}/v1"));
+        let found = probe_within("p", &provider, Duration::from_millis(200));
+        assert!(matches!(found, Probe::Failed(Obstacle::Silence, _)), "{found:?}");
+        drop(server);
     }
 
     #[test]

@@ -11,7 +11,8 @@ pub mod image;
 mod probe;
 mod state;
 
-use std::path::PathBuf;
+use std::env;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub struct Docker {
     spec: Spec,
     name: String,
     state: State,
+    /// Nobody named it: it was taken since the agent has a container.
+    is_kept: bool,
 }
 
 /// One of our containers, as `docker ps` shows it.
@@ -72,7 +75,28 @@ impl Docker {
     /// next process finds what is known of it.
     pub fn new(spec: Spec, state_file: PathBuf) -> Self {
         let name = container_name(&spec.instance, &spec.agent);
-        Self { name, state: State::new(state_file), spec }
+        Self { name, state: State::new(state_file), spec, is_kept: false }
+    }
+
+    /// The same, taken by `runtime: "auto"` since the agent has a container,
+    /// without a look whether Docker still answers.
+    #[must_use]
+    pub fn kept(self) -> Self {
+        Self { is_kept: true, ..self }
+    }
+
+    fn bring_up_as_wanted(&self) -> Result<()> {
+        let mut wanted = self.wanted()?;
+        let container = self.bring_up_seeing(&mut wanted)?;
+        self.state.write(&container, &wanted.spec_hash)
+    }
+
+    /// Why nothing else was taken, if it is Docker itself that is gone.
+    fn explained(&self, error: Error) -> Error {
+        match self.is_kept && available().is_err() {
+            true => error.within(kept_by_docker(&self.spec.agent)),
+            false => error,
+        }
     }
 
     fn wanted(&self) -> Result<Wanted> {
@@ -238,9 +262,7 @@ impl Sandbox for Docker {
     }
 
     fn up(&self) -> Result<()> {
-        let mut wanted = self.wanted()?;
-        let container = self.bring_up_seeing(&mut wanted)?;
-        self.state.write(&container, &wanted.spec_hash)
+        self.bring_up_as_wanted().map_err(|it| self.explained(it))
     }
 
     fn command(&self, role: Role) -> Command {
@@ -282,6 +304,27 @@ impl Sandbox for Docker {
         let Some(id) = self.own_id()? else { return Ok(()) };
         client::remove(&id)
     }
+}
+
+/// Why `runtime: "auto"` stays with a Docker that does not answer, and the
+/// way out.
+pub fn kept_by_docker(agent: &str) -> String {
+    format!(
+        "the sandbox of `{agent}` stays Docker's, since its container may still run and use the \
+         workspace: start Docker, or `beige sandbox rm {agent}` to have the next call choose anew"
+    )
+}
+
+/// Whether an agent had a container when last heard of, by the file that
+/// [`Docker::new`] is given.
+pub fn has_container(state_file: &Path) -> bool {
+    State::new(state_file.to_owned()).names_any()
+}
+
+/// Whether there is a `docker` on PATH, whatever its daemon does.
+pub fn is_installed() -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|it| it.join("docker").is_file())
 }
 
 /// Whether Docker is installed and its daemon answers, within 10 s.

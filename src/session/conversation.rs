@@ -157,11 +157,11 @@ fn mend(file: &mut File, path: &Path, end: FileEnd, now: Time) -> io::Result<()>
         FileEnd::Unended => file.write_all(b"\n"),
         FileEnd::Torn(start) => {
             let side = aside(path, "torn", now);
-            let mut torn =
-                OpenOptions::new().create_new(true).write(true).mode(0o600).open(&side)?;
-            file.seek(SeekFrom::Start(start))?;
-            io::copy(file, &mut torn)?;
-            torn.sync_all()?;
+            if let Err(error) = copy_from(file, start, &side) {
+                // A part of it would only fill the disk further.
+                let _ = std::fs::remove_file(&side);
+                return Err(error);
+            }
             file.set_len(start)?;
             log::warn!(
                 "the last line of the session file {} was torn; it is now in {}",
@@ -171,6 +171,14 @@ fn mend(file: &mut File, path: &Path, end: FileEnd, now: Time) -> io::Result<()>
             Ok(())
         }
     }
+}
+
+/// Copies what is behind that byte to a new file, to the disk.
+fn copy_from(file: &mut File, start: u64, side: &Path) -> io::Result<()> {
+    let mut torn = OpenOptions::new().create_new(true).write(true).mode(0o600).open(side)?;
+    file.seek(SeekFrom::Start(start))?;
+    io::copy(file, &mut torn)?;
+    torn.sync_all()
 }
 
 /// Opens a session's file and locks it for whoever changes it.
@@ -225,4 +233,23 @@ fn random_uuid() -> Result<String> {
     let hex: String = bytes.iter().map(|it| format!("{it:02x}")).collect();
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
     Ok(parts.join("-"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_line_that_cannot_be_copied_leaves_no_half_copy() {
+        let path = std::env::temp_dir().join(format!("beige-torn-{}", std::process::id()));
+        std::fs::write(&path, "half a line").expect("written");
+        let now = Time::from_unix_millis(0);
+        let side = aside(&path, "torn", now);
+        // It cannot be read: what stops a copy on a full disk comes as late.
+        let mut file = OpenOptions::new().write(true).open(&path).expect("a file");
+        assert!(mend(&mut file, &path, FileEnd::Torn(0), now).is_err());
+        assert!(!side.exists());
+        assert_eq!(std::fs::read(&path).expect("readable"), b"half a line");
+        std::fs::remove_file(&path).expect("removed");
+    }
 }

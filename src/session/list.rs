@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::entry::{Body, Header};
 use super::map::{Keys, sorted};
-use super::store::{Found, Store, file_name, is_file};
+use super::store::{Found, Store, id_of_file};
 use super::walk::{text_field, text_start};
 use crate::clock::Time;
 use crate::config::home::open_own;
@@ -45,6 +45,7 @@ pub struct Listed {
     /// Its file's name without `.jsonl`.
     pub session_id: String,
     /// The file.
+    #[serde(serialize_with = "shown")]
     pub session_file: PathBuf,
     /// Whose it is.
     pub agent_name: String,
@@ -62,6 +63,11 @@ pub struct Listed {
     pub first_message: String,
     /// Number of messages in the file.
     pub messages: u64,
+}
+
+/// JSON has no bytes: a home that is not UTF-8 is told as a person sees it.
+fn shown<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.display())
 }
 
 /// A file that is to be listed.
@@ -101,17 +107,13 @@ impl Store {
         let mut candidates = Vec::new();
         for agent in self.agents().into_iter().filter(is_asked) {
             for path in sorted(&self.home.agent_sessions(&agent)) {
-                let name = file_name(&path);
-                let Some(id) = name.strip_suffix(".jsonl") else { continue };
-                if id.is_empty() || !is_file(&path) {
-                    continue;
-                }
+                let Some(id) = id_of_file(&path) else { continue };
                 let known = by_path.remove(&path);
                 if known.as_ref().is_some_and(|it| it.2 > 0) && !which.of_agents_too {
                     continue;
                 }
                 let (key, keyed_at) = known.map(|it| (it.0, it.1)).unzip();
-                let found = Found { agent: agent.clone(), id: id.to_owned(), path, key, keyed_at };
+                let found = Found { agent: agent.clone(), id, path, key, keyed_at };
                 candidates.push(Candidate { updated: updated(&found), found });
             }
         }
@@ -128,9 +130,11 @@ fn updated(found: &Found) -> i64 {
 
 fn listed(found: &Found, updated: i64) -> Listed {
     let glance = Glance::at(found);
-    let updated_at = Time::from_unix_millis(updated).to_string();
     let began = glance.header.map(|it| it.timestamp).filter(|it| !it.is_empty());
     let keyed_at = || found.keyed_at.clone().filter(|it| !it.is_empty());
+    // A file's time is that of the kernel's clock, which is coarser than ours.
+    let began_at = began.as_deref().and_then(Time::parse).map_or(0, Time::unix_millis);
+    let updated_at = Time::from_unix_millis(updated.max(began_at)).to_string();
     Listed {
         session_id: found.id.clone(),
         session_file: found.path.clone(),

@@ -1,16 +1,17 @@
 //! `session-map.json`: which file a session key means, and whose it is.
 //! Changed under a lock, since one-shots write beside a gateway; read without
-//! one, since the file is only ever replaced whole. A damaged map is set aside
-//! and built anew from the first lines of the session files. Entries are kept
-//! as the text that they are: what is not understood stays, and a map of ten
-//! thousand keys costs hardly more memory than its file.
+//! one, since the file is only ever replaced whole. A damaged map is set aside;
+//! that one or one that is gone is built anew from the first lines of the
+//! session files. Entries are kept as the text that they are: what is not
+//! understood stays, and a map of ten thousand keys costs hardly more memory
+//! than its file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::after;
@@ -45,6 +46,15 @@ pub(super) struct Owner {
 }
 
 impl Owner {
+    /// What an entry says; `None` if it does not read, or names what is no
+    /// session file of an agent: a name must not lead out of its folder.
+    fn parse(entry: &str) -> Option<Self> {
+        let owner: Self = serde_json::from_str(entry).ok()?;
+        let file = Path::new(&owner.session_file).file_name()?.to_str()?;
+        let is_sound = is_plain(&owner.agent_name) && file.len() > ".jsonl".len();
+        (is_sound && file.ends_with(".jsonl")).then_some(owner)
+    }
+
     /// How many agents stand between it and a person: 0 for a person's own.
     pub(super) fn depth(&self) -> u64 {
         let depth = self.extra.get("metadata").and_then(|it| it.get("depth"));
@@ -61,17 +71,25 @@ impl Owner {
     }
 }
 
+/// Whether it is one name, and neither a path nor `.` or `..`.
+fn is_plain(name: &str) -> bool {
+    let mut parts = Path::new(name).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(it)), None) if it == name)
+}
+
 /// All keys in the order of the file, each with where its entry stands in the
 /// text.
 #[derive(Debug, Default)]
 pub(super) struct Keys {
     text: String,
-    entries: Vec<(Box<str>, Range<usize>)>,
+    entries: Entries,
 }
 
+type Entries = Vec<(Box<str>, Range<usize>)>;
+
 impl Keys {
-    /// The map as it stands now. One that is damaged is built anew in memory;
-    /// who changes it next does that on the disk.
+    /// The map as it stands now. One that is damaged or gone is built anew in
+    /// memory; who changes it next does that on the disk.
     pub(super) fn look(home: &Home) -> Result<Self> {
         let path = home.session_map();
         match read(&path).during(Kind::Internal, format!("read {}", path.display()))? {
@@ -91,18 +109,18 @@ impl Keys {
     /// What a key means, if it means anything.
     pub(super) fn get(&self, key: &str) -> Option<Owner> {
         let (_, place) = self.entries.iter().rfind(|(name, _)| **name == *key)?;
-        let owner = serde_json::from_str(self.text.get(place.clone())?);
-        if owner.is_err() {
+        let owner = Owner::parse(self.text.get(place.clone())?);
+        if owner.is_none() {
             log::warn!("the session map's entry `{key}` does not read and counts as absent");
         }
-        owner.ok()
+        owner
     }
 
     /// Every key whose entry reads, with what it means.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Owner)> {
-        self.entries.iter().filter_map(|(key, place)| {
-            Some((&**key, serde_json::from_str(self.text.get(place.clone())?).ok()?))
-        })
+        self.entries
+            .iter()
+            .filter_map(|(key, place)| Some((&**key, Owner::parse(self.text.get(place.clone())?)?)))
     }
 
     /// Number of keys.
@@ -144,7 +162,7 @@ struct InOrder {
 }
 
 impl<'de> Visitor<'de> for InOrder {
-    type Value = Vec<(Box<str>, Range<usize>)>;
+    type Value = Entries;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object of session keys")
@@ -156,8 +174,18 @@ impl<'de> Visitor<'de> for InOrder {
             let start = entry.get().as_ptr().addr() - self.start;
             entries.push((key, start..start + entry.get().len()));
         }
-        Ok(entries)
+        Ok(last_of_each(entries))
     }
+}
+
+/// Of several entries under one key the last counts, and only that: the others
+/// would lend their files a key that means another.
+fn last_of_each(mut entries: Entries) -> Entries {
+    let mut seen = HashSet::new();
+    let is_last: Vec<bool> = entries.iter().rev().map(|(key, _)| seen.insert(&**key)).collect();
+    let mut is_last = is_last.into_iter().rev();
+    entries.retain(|_| is_last.next().unwrap_or(true));
+    entries
 }
 
 /// The map, locked until it is dropped.
@@ -201,19 +229,27 @@ impl<'a> SessionMap<'a> {
             .during(Kind::Internal, format!("replace the session map {}", path.display()))
     }
 
-    /// Sets the damaged map aside and builds it anew from the session files.
+    /// Builds the map anew from the session files, and sets the damaged one
+    /// aside. Should the new one not be written, there is none, and the next
+    /// who asks builds it anew.
     fn recover(&mut self, now: Time) -> Result<()> {
         let path = self.home.session_map();
         let aside = aside(&path, "corrupt", now);
-        fs::rename(&path, &aside)
-            .during(Kind::Internal, format!("set aside the damaged {}", path.display()))?;
         self.keys = keys_of_files(&self.home.sessions())?;
-        log::warn!(
-            "the session map {} did not read; it is now {}, and {} keys were found anew",
-            path.display(),
-            aside.display(),
-            self.keys.count()
-        );
+        let fate = match fs::rename(&path, &aside) {
+            Ok(()) => format!("did not read; it is now {}", aside.display()),
+            // As on the first day.
+            Err(it) if it.kind() == io::ErrorKind::NotFound && self.keys.count() == 0 => {
+                return Ok(());
+            }
+            Err(it) if it.kind() == io::ErrorKind::NotFound => "was gone".to_owned(),
+            Err(it) => {
+                return Err(it)
+                    .during(Kind::Internal, format!("set aside the damaged {}", path.display()));
+            }
+        };
+        let (path, count) = (path.display(), self.keys.count());
+        log::warn!("the session map {path} {fate}, and {count} keys were found anew");
         self.write()
     }
 }
@@ -248,11 +284,10 @@ fn lock(path: &Path) -> Result<File> {
     }
 }
 
-/// The keys of a file; `None` if it is damaged. A file that is not there has
-/// none.
+/// The keys of a file; `None` if it is damaged or not there.
 fn read(path: &Path) -> io::Result<Option<Keys>> {
     let file = match open_own(path, OpenOptions::new().read(true)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Some(Keys::default())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
     let length = usize::try_from(file.metadata()?.len().min(LARGEST_MAP)).unwrap_or(0);
@@ -316,7 +351,7 @@ fn owner_of(agent: &Path, file: &Path) -> Option<(String, Owner)> {
     let header = walk::header(&mut BufReader::new(opened)).ok()??;
     let owner = Owner {
         agent_name: agent.file_name()?.to_str()?.to_owned(),
-        session_file: file.to_str()?.to_owned(),
+        session_file: file.to_string_lossy().into_owned(),
         created_at: header.timestamp,
         extra: Map::new(),
     };

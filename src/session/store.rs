@@ -157,8 +157,9 @@ impl Store {
         Ok(found)
     }
 
-    /// Removes a session: its file, what was set aside of it, its key.
-    /// [`Kind::Conflict`] while a turn runs in it.
+    /// Removes a session: its file, what was set aside of it, and last its key,
+    /// since the map may need their room. [`Kind::Conflict`] while a turn runs
+    /// in it.
     pub fn remove(&self, agent: Option<&str>, word: &str, now: Time) -> Result<Found> {
         // Nothing is made where nothing is.
         self.find(agent, word)?;
@@ -168,9 +169,6 @@ impl Store {
         let is_there = is_file(&found.path);
         let idle = is_there.then(|| locked(&found.path, name, &mut OpenOptions::new())).transpose();
         let _idle = idle.map_err(|it| busy(it, "abort it or wait for its end, then remove it"))?;
-        if let Some(key) = &found.key {
-            map.remove(key)?;
-        }
         let what = format!("remove the session file {}", found.path.display());
         if is_there {
             fs::remove_file(&found.path).during(Kind::Internal, what.clone())?;
@@ -179,6 +177,9 @@ impl Store {
         let folder = found.path.parent().map(sorted).unwrap_or_default();
         for path in folder.iter().filter(|it| file_name(it).starts_with(&torn)) {
             fs::remove_file(path).during(Kind::Internal, what.clone())?;
+        }
+        if let Some(key) = &found.key {
+            map.remove(key)?;
         }
         Ok(found)
     }
@@ -202,7 +203,8 @@ impl Store {
                 }
                 other => other.map_err(|it| busy(it, "name it when that has ended"))?,
             };
-            drop(map);
+            // The map stays locked: a prompt that comes now waits for it, and
+            // is not told that a turn is running.
             let mut session = Conversation::read(found.path.clone(), file, &called, now)?;
             session.append(Body::Other(json!({"type": "session_info", "name": name})), now)?;
             session.sync()?;
@@ -256,7 +258,7 @@ impl Store {
         let path = self.file_of(owner);
         Found {
             agent: owner.agent_name.clone(),
-            id: file_name(&path).trim_end_matches(".jsonl").to_owned(),
+            id: file_name(&path).strip_suffix(".jsonl").unwrap_or_default().to_owned(),
             path,
             key: Some(key.to_owned()),
             keyed_at: Some(owner.created_at.clone()),
@@ -298,9 +300,10 @@ impl Store {
             .collect();
         for agent in self.agents().iter().filter(|it| is_asked(it)) {
             let files = sorted(&self.home.agent_sessions(agent));
-            let ids = files.iter().map(|it| file_name(it));
-            known.extend(ids.filter_map(|it| it.strip_suffix(".jsonl").map(str::to_owned)));
+            known.extend(files.iter().filter_map(|it| id_of_file(it)));
         }
+        // A key, where only an id will do, is no typing mistake.
+        known.retain(|it| it != word);
         let hint = nearest(word, known.iter().map(String::as_str))
             .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
         let whose = agent.map_or_else(String::new, |it| format!(" of the agent `{it}`"));
@@ -357,6 +360,13 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// The id of the session that a file holds; `None` for what is no session
+/// file, such as a link or a folder of that name.
+pub(super) fn id_of_file(path: &Path) -> Option<String> {
+    let id = path.file_name()?.to_str()?.strip_suffix(".jsonl")?;
+    (!id.is_empty() && is_file(path)).then(|| id.to_owned())
+}
+
 /// Whether there is a regular file of that very name.
 pub(super) fn is_file(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|it| it.is_file())
@@ -378,6 +388,7 @@ mod tests {
     use super::*;
     use crate::config::ModelRef;
     use crate::message::Message;
+    use crate::session::Which;
 
     /// A home of its own for one test.
     struct Place(PathBuf);
@@ -611,5 +622,149 @@ mod tests {
         assert_eq!(say(&place, &long).map_err(|it| it.kind()), Err(Kind::TooLarge));
         assert_eq!(reopened(&place)?, ["one"]);
         Ok(())
+    }
+
+    fn write_map(place: &Place, text: &str) -> Result<()> {
+        fs::write(place.map(), text).during(Kind::Internal, "write")
+    }
+
+    #[test]
+    fn an_entry_of_the_map_leads_to_no_file_out_of_its_agents_folder() -> Result<()> {
+        let place = Place::new();
+        say(&place, "one")?;
+        let sessions = Home::new(&place.0).sessions();
+        for (agent, file, victim) in [
+            ("..", "v.jsonl", "../v.jsonl"),
+            ("../logs", "v.jsonl", "../logs/v.jsonl"),
+            ("", "v.jsonl", "v.jsonl"),
+            (".", "v.jsonl", "v.jsonl"),
+            ("a/.", "v.jsonl", "a/v.jsonl"),
+            ("a", "v.lock", "a/v.lock"),
+            ("a", ".jsonl", "a/.jsonl"),
+            ("a", "..", "a/v"),
+        ] {
+            let victim = sessions.join(victim);
+            create_private(victim.parent().unwrap_or(&victim))?;
+            fs::write(&victim, "theirs").during(Kind::Internal, "write")?;
+            let entry = json!({"planted": {"agentName": agent, "sessionFile": file}});
+            write_map(&place, &entry.to_string())?;
+            let store = place.store();
+            for found in [store.find(None, "planted"), store.remove(None, "planted", now())] {
+                assert_eq!(found.map_err(|it| it.kind()), Err(Kind::Missing), "{agent} {file}");
+            }
+            assert!(victim.exists(), "{agent} {file}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn of_two_entries_of_a_key_the_last_one_counts() -> Result<()> {
+        let place = Place::new();
+        let old = say(&place, "old")?;
+        let new = place.store().start_anew("k", "a", now())?;
+        let entry = |path: &Path| json!({"agentName": "a", "sessionFile": path}).to_string();
+        write_map(&place, &format!("{{\"k\": {}, \"k\": {}}}", entry(&old), entry(&new.path)))?;
+        let removed = place.store().remove(None, &file_name(&old).replace(".jsonl", ""), now())?;
+        assert_eq!(removed.key, None);
+        assert_eq!(place.store().find(None, "k")?.path, new.path);
+        Ok(())
+    }
+
+    #[test]
+    fn keys_are_found_again_when_a_damaged_map_could_not_be_replaced() -> Result<()> {
+        let place = Place::new();
+        let path = say(&place, "one")?;
+        write_map(&place, "{\"k\":")?;
+        // As on a full disk.
+        let obstacle = place.map().with_file_name("session-map.json.new");
+        create_private(&obstacle)?;
+        assert!(place.store().open("other", "a", now()).is_err());
+        assert_eq!(place.store().owner("k")?.as_deref(), Some("a"));
+        fs::remove_dir(&obstacle).during(Kind::Internal, "remove")?;
+        assert_eq!(say(&place, "two")?, path);
+        assert_eq!(reopened(&place)?, ["one", "two"]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_session_makes_room_before_the_map_is_written() -> Result<()> {
+        let place = Place::new();
+        let path = say(&place, "one")?;
+        // As on a full disk.
+        let obstacle = place.map().with_file_name("session-map.json.new");
+        create_private(&obstacle)?;
+        assert!(place.store().remove(None, "k", now()).is_err());
+        assert!(!path.exists());
+        fs::remove_dir(&obstacle).during(Kind::Internal, "remove")?;
+        place.store().remove(None, "k", now())?;
+        assert_eq!(place.store().count()?, 0);
+        Ok(())
+    }
+
+    #[test]
+    fn only_what_would_do_is_proposed() -> Result<()> {
+        let place = Place::new();
+        say(&place, "one")?;
+        let folder = Home::new(&place.0).agent_sessions("a");
+        for name in ["linked", ""] {
+            let link = folder.join(format!("{name}.jsonl"));
+            std::os::unix::fs::symlink("/nonexistent", link).during(Kind::Internal, "link")?;
+        }
+        for word in ["k", "linkes", "x"] {
+            let error = place.store().resume("other", "a", word, now()).err();
+            let text = error.map(|it| it.to_string()).unwrap_or_default();
+            assert!(text.contains("no session") && !text.contains(&format!("`{word}`?")), "{text}");
+            assert!(!text.contains("`linked`") && !text.contains("``"), "{text}");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_whose_name_is_no_text_keeps_no_other_from_being_listed() -> Result<()> {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        let place = Place::new();
+        say(&place, "one")?;
+        let folder = Home::new(&place.0).agent_sessions("a");
+        fs::write(folder.join(OsStr::from_bytes(b"\xff.jsonl")), "").during(Kind::Internal, "w")?;
+        let mut listed = Vec::new();
+        place.store().list(&Which::default(), &mut |it| {
+            listed.push(it);
+            Ok(true)
+        })?;
+        assert_eq!(listed.len(), 1);
+        listed[0].session_file = OsStr::from_bytes(b"/\xff/x.jsonl").into();
+        let told = serde_json::to_string(&listed[0]).unwrap_or_default();
+        assert!(told.contains("\"sessionFile\":\"/\u{fffd}/x.jsonl\""), "{told}");
+        Ok(())
+    }
+
+    #[test]
+    fn a_home_that_is_no_text_loses_no_key_with_its_map() -> Result<()> {
+        use std::ffi::OsStr;
+        use std::os::unix::ffi::OsStrExt;
+        let place = Place::new();
+        let place = Place(place.0.join(OsStr::from_bytes(b"\xff")));
+        let path = say(&place, "one")?;
+        write_map(&place, "damaged")?;
+        assert_eq!(say(&place, "two")?, path);
+        fs::remove_dir_all(place.0.parent().unwrap_or(&place.0)).during(Kind::Internal, "remove")
+    }
+
+    #[test]
+    fn a_prompt_is_not_refused_for_a_name_that_is_being_written() -> Result<()> {
+        let place = Place::new();
+        say(&place, "one")?;
+        std::thread::scope(|scope| {
+            let named = scope.spawn(|| {
+                (0..200).try_for_each(|it| {
+                    place.store().rename(None, "k", &format!("n{it}"), now()).map(drop)
+                })
+            });
+            while !named.is_finished() {
+                drop(place.store().open("k", "a", now())?);
+            }
+            named.join().unwrap_or_else(|_| Err(Error::new(Kind::Internal, "it panicked")))
+        })
     }
 }

@@ -163,10 +163,17 @@ fn finish(done: &Result<Answer>) -> Finish {
         Ok(answer) => Finish {
             exit_code: answer.exit_code().or(Some(i32::from(answer.is_error))),
             output_bytes: Some(answer.bytes),
-            error: answer.is_error.then(|| first_line(&answer.plain_text())),
+            error: answer.is_error.then(|| why(answer)).filter(|it| !it.is_empty()),
         },
         Err(error) => Finish { error: Some(error.to_string()), ..Finish::default() },
     }
+}
+
+/// How a command ended where its exit code alone says too little, else how the
+/// answer begins.
+fn why(answer: &Answer) -> String {
+    let note = answer.exit.as_ref().and_then(|it| it.note.clone());
+    note.unwrap_or_else(|| first_line(&answer.plain_text()))
 }
 
 fn first_line(text: &str) -> String {

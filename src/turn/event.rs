@@ -83,7 +83,8 @@ pub enum TurnEvent {
         category: &'static str,
         /// A sentence for people.
         message: String,
-        /// The text of the turn so far, if there is any.
+        /// The text of the turn so far, if there is any: its last answer, and
+        /// about a mebibyte before that.
         #[serde(skip_serializing_if = "Option::is_none")]
         partial: Option<String>,
     },
@@ -118,7 +119,8 @@ impl TurnEvent {
             }
             Self::Blocked { reason } => reason.len(),
             Self::TurnStart { session_key } => session_key.len(),
-            Self::ToolEnd { .. } | Self::Usage { .. } => 0,
+            Self::ToolEnd { id, .. } => id.len(),
+            Self::Usage { .. } => 0,
         };
         size_of::<Self>() + texts
     }

@@ -6,6 +6,7 @@
 
 mod event;
 mod hands;
+mod masked;
 mod origin;
 mod prompt;
 mod veil;
@@ -15,21 +16,28 @@ pub use hands::Equipped;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 pub use veil::Veil;
 
+use std::collections::VecDeque;
+
 use serde_json::{Value, json};
 
-use crate::clock;
+use crate::clock::{self, Time};
 use crate::config::{Limits, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::message::{
     Assistant, Block, Content, Image, Message, StopReason, ToolCall, ToolResult, Usage,
 };
 use crate::provider::{Answer, Delta, Failure, Fault, Registry, Request, ToolDefinition};
+use crate::secret::Redactor;
 use crate::session::Conversation;
 use crate::tool::{self, CoreCall};
 use crate::worker::Cancel;
 
 /// What is told of an answer that the model had no room to finish.
 pub const CUT_AT_LIMIT: &str = "the answer was cut at the model's output limit";
+
+/// How much of what was said is kept beside the last answer, in bytes, for the
+/// event that tells of a failed turn; all of it is in the session.
+const MOST_SAID: usize = 1024 * 1024;
 
 /// What a turn works with.
 pub struct Turn<'a> {
@@ -47,6 +55,8 @@ pub struct Turn<'a> {
     pub providers: &'a Registry,
     /// What the turn acts through.
     pub hands: &'a dyn Hands,
+    /// Keeps secrets out of what is stored.
+    pub redactor: &'a Redactor,
 }
 
 /// How a turn acts on the world: the toolbox and the audit log, on behalf of
@@ -83,7 +93,8 @@ impl Turn<'_> {
         events: &mut dyn FnMut(TurnEvent),
         cancel: &Cancel,
     ) -> Result<String> {
-        let mut progress = Progress { turn: self, conversation, events, cancel, said: Vec::new() };
+        let mut progress =
+            Progress { turn: self, conversation, events, cancel, said: VecDeque::new() };
         let outcome = progress.converse(message);
         let outcome = progress.conversation.sync().map_err(Halt::from).and(outcome);
         progress.tell_end(outcome)
@@ -96,8 +107,8 @@ struct Progress<'a> {
     conversation: &'a mut Conversation,
     events: &'a mut dyn FnMut(TurnEvent),
     cancel: &'a Cancel,
-    /// What the model said so far.
-    said: Vec<String>,
+    /// What the model said so far, as far as it is kept.
+    said: VecDeque<String>,
 }
 
 /// Why a turn ends without an answer.
@@ -167,13 +178,28 @@ impl Progress<'_> {
     fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
         let text = message.text();
         let is_priced = self.turn.providers.facts(self.turn.model).cost.is_some();
+        // Of a call that failed before anything came there is nothing to tell.
+        let has_failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
+        let is_nothing = message.content.is_empty() && message.usage == Usage::default();
+        let is_told = !(has_failed && is_nothing);
         let usage = usage_event(&message.usage, is_priced);
-        self.conversation.say(Message::Assistant(Box::new(message)), clock::now())?;
-        if !text.is_empty() {
-            self.said.push(text);
+        self.store(Message::Assistant(Box::new(message)), clock::now())?;
+        self.keep_said(text);
+        if is_told {
+            (self.events)(usage);
         }
-        (self.events)(usage);
         Ok(())
+    }
+
+    /// Keeps the newest of what was said, for a turn that fails.
+    fn keep_said(&mut self, text: String) {
+        if text.is_empty() {
+            return;
+        }
+        while self.said.iter().map(String::len).sum::<usize>() > MOST_SAID {
+            self.said.pop_front();
+        }
+        self.said.push_back(text);
     }
 
     /// Runs the calls of an answer, one after another. Once the turn is called
@@ -246,7 +272,7 @@ impl Progress<'_> {
             timestamp: now.unix_millis(),
             ..ToolResult::default()
         };
-        Ok(self.conversation.say(Message::ToolResult(result), now)?)
+        self.store(Message::ToolResult(result), now)
     }
 
     /// The model was asked as often as it may be.
@@ -278,7 +304,11 @@ impl Progress<'_> {
             timestamp: now.unix_millis(),
             ..Assistant::default()
         };
-        Ok(self.conversation.say(Message::Assistant(Box::new(message)), now)?)
+        self.store(Message::Assistant(Box::new(message)), now)
+    }
+
+    fn store(&mut self, message: Message, now: Time) -> Result<(), Halt> {
+        Ok(self.conversation.say(masked::message(message, self.turn.redactor), now)?)
     }
 
     fn tell_end(self, outcome: Result<Assistant, Halt>) -> Result<String> {
@@ -290,7 +320,8 @@ impl Progress<'_> {
                 Ok(response)
             }
             Err(Halt { category, error }) => {
-                let partial = (!self.said.is_empty()).then(|| self.said.join("\n\n"));
+                let said = Vec::from(self.said);
+                let partial = (!said.is_empty()).then(|| said.join("\n\n"));
                 let message = error.to_string();
                 (self.events)(TurnEvent::Error { category, message, partial });
                 Err(error)
@@ -369,8 +400,14 @@ fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
         output: usage.output,
         cache_read: usage.cache_read,
         cache_write: usage.cache_write,
-        cost_usd: (is_priced || cost > 0.0).then_some(cost),
+        cost_usd: (is_priced || cost > 0.0).then(|| rounded(cost)),
     }
+}
+
+/// To a billionth: what binary fractions add behind that is no price.
+fn rounded(cost: f64) -> f64 {
+    let billionths = (cost * 1e9).round();
+    if billionths.is_finite() { billionths / 1e9 } else { cost }
 }
 
 #[cfg(test)]

@@ -15,6 +15,8 @@ use crate::sandbox::Exit;
 use crate::session::Store;
 use crate::worker::Canceller;
 
+const SECRET: &str = "s3cret-key";
+
 /// A folder of its own with a home and a cassette.
 struct Place {
     folder: PathBuf,
@@ -72,6 +74,8 @@ impl Place {
             http_exec_timeout: Duration::from_secs(120),
             inactivity: self.inactivity,
         };
+        let redactor = Redactor::new();
+        redactor.learn(SECRET);
         let turn = Turn {
             session_key: "k",
             model: &model,
@@ -80,6 +84,7 @@ impl Place {
             limits,
             providers: &providers,
             hands,
+            redactor: &redactor,
         };
         let mut events = Vec::new();
         let result = turn.run(conversation, message, &mut |it| events.push(it), cancel);
@@ -286,6 +291,51 @@ fn a_model_that_never_ends_is_ended() -> Result<()> {
 }
 
 #[test]
+fn of_a_turn_that_says_much_the_newest_is_kept() -> Result<()> {
+    let answer = |it: &str| line(&[text(&it.repeat(700_000)), exec("ls")]);
+    let place = Place::new(&["a", "b", "c"].map(answer).concat())?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    let Some(TurnEvent::Error { partial: Some(partial), .. }) = told.events.last() else {
+        panic!("{:?}", told.result)
+    };
+    let lengths: Vec<(char, usize)> =
+        partial.split("\n\n").map(|it| (it.chars().next().unwrap_or(' '), it.len())).collect();
+    assert_eq!(lengths, [('b', 700_000), ('c', 700_000)]);
+    Ok(())
+}
+
+/// It may come from a server that repeats its key, or from a person who wants
+/// it used: it is used, and the file does not hold what the model made of it.
+#[test]
+fn a_secret_that_a_model_says_is_not_stored() -> Result<()> {
+    let call = format!(
+        r#"{{"toolCall":{{"name":"exec","id":"{SECRET}","arguments":{{"command":"{SECRET}","{SECRET}":1}}}}}}"#
+    );
+    let odd = format!(r#"{{"toolCall":{{"name":"{SECRET}","arguments":{{}}}}}}"#);
+    let thought = format!(r#"{{"thinking":"{SECRET}"}}"#);
+    let first = line(&[thought, text(SECRET), call, odd]);
+    let place = Place::new(&(first + &line(&[text(SECRET)])))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    assert_eq!(told.result, Ok(SECRET.into()), "it is masked where it is told");
+    assert!(told.events.iter().any(|it| matches!(it,
+        TurnEvent::ToolOutput { delta, .. } if delta == SECRET)));
+    let path = place.conversation()?.path().to_owned();
+    let file = fs::read_to_string(path).during(Kind::Internal, "read")?;
+    assert!(!file.contains(SECRET), "{file}");
+    let want = [
+        "user hi",
+        "answer ••••",
+        r#"call exec {"command":"••••","••••":1}"#,
+        "call •••• {}",
+        "result exec: ••••",
+        "result ••••: nothing",
+        "answer ••••",
+    ];
+    assert_eq!(place.stored()?, want);
+    Ok(())
+}
+
+#[test]
 fn no_content_is_an_empty_answer_with_a_note() -> Result<()> {
     let place = Place::new(&line(&[]))?;
     let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
@@ -370,6 +420,7 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
         limits,
         providers: &providers,
         hands: &hands,
+        redactor: &Redactor::new(),
     };
     let told = turn.run(&mut conversation, "remember me", &mut |_| (), &Cancel::never());
     assert!(told.is_err() && *hands.1.borrow());

@@ -4,9 +4,7 @@
 
 use std::mem;
 
-use serde_json::Value;
-
-use super::TurnEvent;
+use super::{TurnEvent, masked};
 use crate::secret::Redactor;
 
 /// Passes events on, masked.
@@ -68,11 +66,16 @@ impl<'a> Veil<'a> {
 
     fn masked(&self, event: TurnEvent) -> TurnEvent {
         match event {
-            TurnEvent::ToolStart { id, tool, params } => {
-                TurnEvent::ToolStart { id, tool: self.text(tool), params: self.value(params) }
-            }
+            TurnEvent::ToolStart { id, tool, params } => TurnEvent::ToolStart {
+                id: self.text(id),
+                tool: self.text(tool),
+                params: masked::value(params, self.redactor),
+            },
             TurnEvent::ToolOutput { id, delta } => {
-                TurnEvent::ToolOutput { id, delta: self.text(delta) }
+                TurnEvent::ToolOutput { id: self.text(id), delta: self.text(delta) }
+            }
+            TurnEvent::ToolEnd { id, is_error, exit_code, bytes } => {
+                TurnEvent::ToolEnd { id: self.text(id), is_error, exit_code, bytes }
             }
             TurnEvent::Done { response, note } => {
                 TurnEvent::Done { response: self.text(response), note }
@@ -88,24 +91,13 @@ impl<'a> Veil<'a> {
     }
 
     fn text(&self, text: String) -> String {
-        self.redactor.mask(&text).into_owned()
-    }
-
-    fn value(&self, value: Value) -> Value {
-        match value {
-            Value::String(text) => Value::String(self.text(text)),
-            Value::Array(items) => items.into_iter().map(|it| self.value(it)).collect(),
-            Value::Object(fields) => {
-                fields.into_iter().map(|(key, it)| (self.text(key), self.value(it))).collect()
-            }
-            other => other,
-        }
+        masked::text(text, self.redactor)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -160,7 +152,7 @@ mod tests {
     #[test]
     fn arguments_are_masked_wherever_they_hold_one() {
         let start = |secret: &str| {
-            json!({"type": "tool_start", "id": "1", "tool": "exec",
+            json!({"type": "tool_start", "id": format!("1 {secret}"), "tool": "exec",
                 "params": {"command": format!("echo {secret}"), "list": [secret], "number": 1}})
         };
         check(&[start("s3cret-key")], &[start("••••")]);

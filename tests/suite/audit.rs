@@ -186,11 +186,29 @@ fn a_torn_tail_is_closed_and_said_to_be_torn() {
     world.exec(&["true"]).expect(0);
     let text = fs::read(log_file(&world, "")).expect("a log");
     let torn = br#"{"ts":"2026-11-30T04:16:34.000Z","seq":3,"id":"0123456789abcdef","pha"#;
+    let head = world.run(["audit", "head"]).expect(0).text();
     fs::write(log_file(&world, ""), [&text[..], torn].concat()).expect("written");
+    let told = world.run(["audit", "--verify"]).expect(0).text();
+    assert!(told.contains("2 records, 1 to 2, in 1 file; 1 torn line"), "{told}");
+    let again = world.run(["audit", "head"]).expect(0);
+    assert_eq!(again.text(), head);
+    assert!(again.stderr.contains("torn"), "{}", again.stderr);
     world.exec(&["true"]).expect(0);
     assert_eq!(world.audit().len(), 4);
     let told = world.run(["audit", "--verify"]);
     assert!(told.text().contains("torn") && !told.text().contains("changed"), "{}", told.text());
+}
+
+#[test]
+fn why_a_command_was_not_started_is_written_and_nothing_where_there_is_no_more() {
+    let world = some_world();
+    world.exec(&["false"]).expect(1);
+    world.exec(&["no-such-program"]).expect(127);
+    let records = world.audit();
+    let finished: Vec<&Value> = records.iter().filter(|it| it["phase"] == "finished").collect();
+    assert_eq!(finished[0].get("error"), None, "{}", finished[0]);
+    let why = finished[1]["error"].as_str().unwrap_or_default();
+    assert!(why.contains("no-such-program"), "{}", finished[1]);
 }
 
 #[test]
@@ -295,8 +313,11 @@ fn a_head_kept_elsewhere_proves_that_nothing_up_to_it_was_rewritten() {
     assert!(against(head, 0).contains("Record 2 is the one that the given head names."));
     against(&head.to_uppercase(), 0);
     let other = format!("2:{}", "0".repeat(64));
-    assert!(against(&other, 1).contains("head lost: record 2"));
-    assert!(against(&format!("9{head}"), 1).contains("but record 92 was written"));
+    let told = against(&other, 1);
+    assert!(told.contains("head lost: the given head does not fit record 2"), "{told}");
+    assert!(!told.contains("changed") && !told.contains("NOT sound"), "{told}");
+    let told = against(&format!("9{head}"), 1);
+    assert!(told.contains("head lost: record 92") && !told.contains("cut:"), "{told}");
 
     // Written anew from the first line on, the log is sound in itself: only
     // the head that was kept tells.
@@ -304,5 +325,5 @@ fn a_head_kept_elsewhere_proves_that_nothing_up_to_it_was_rewritten() {
     world.exec(&["echo", "another history"]).expect(0);
     world.exec(&["true"]).expect(0);
     world.run(["audit", "--verify"]).expect(0);
-    assert!(against(head, 1).contains("head lost: record 2"));
+    assert!(against(head, 1).contains("head lost: the given head does not fit record 2"));
 }

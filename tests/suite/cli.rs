@@ -249,7 +249,11 @@ fn without_docker_the_list_says_so() {
     fs::write(world.home().join("data/sandboxes/a.json"), "{}").expect("written");
     let told = without("DOCKER_HOST", "unix:///nonexistent.sock", "list");
     assert!(told.contains("containers are not listed") && told.lines().count() == 1, "{told}");
-    assert!(without("PATH", "/nonexistent", "rm").contains("stay"));
+    let mut command = world.beige(["sandbox", "rm"]);
+    let removed = Finished::from(command.env("PATH", "/nonexistent").output().expect("it runs"));
+    assert!(removed.stderr.contains("no container is removed"), "{}", removed.stderr);
+    let told = removed.expect(0).text();
+    assert!(told.contains("forgot the container of a") && !told.contains("removed"), "{told}");
 }
 
 #[test]

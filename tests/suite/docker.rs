@@ -323,6 +323,35 @@ fn auto_takes_bubblewrap_where_there_is_no_docker() {
 }
 
 #[test]
+fn auto_keeps_docker_for_an_agent_that_has_a_container() {
+    with_docker(|world| {
+        choose_by_itself(world);
+        world.sh("true").expect(0);
+        let nowhere = format!("unix://{}/none.sock", world.root.display());
+        let without_docker = |arguments: &[&str]| {
+            let mut command = world.beige(arguments);
+            Finished::from(command.env("DOCKER_HOST", &nowhere).output().expect("beige runs"))
+        };
+        let exec = || without_docker(&["exec", "a", "--", "echo", "on"]);
+        let told = exec().expect(125).stderr;
+        let advice = ["stays Docker's", "`beige sandbox rm a`", "systemctl start docker"];
+        assert!(advice.iter().all(|it| told.contains(it)), "{told}");
+        let report = without_docker(&["doctor", "--json"]).expect(1).json();
+        let checks = report["checks"].as_array().expect("checks");
+        let check = checks.iter().find(|it| it["name"] == "agent a").expect("a check");
+        assert_eq!(check["status"], "failure");
+        assert!(check["found"].to_string().contains(advice[0]), "{check}");
+        let told = without_docker(&["sandbox", "rm", "a"]).expect(0).text();
+        assert!(told.contains("forgot the container of a"), "{told}");
+        if World::on(Runtime::Bubblewrap).is_some() {
+            let done = exec();
+            assert!(done.stderr.contains("is bubblewrap's"), "{}", done.stderr);
+            assert_eq!(done.expect(0).text(), "on\n");
+        }
+    });
+}
+
+#[test]
 fn an_image_that_is_asked_for_and_not_here_is_told() {
     with_docker(|world| {
         if World::on(Runtime::Bubblewrap).is_none() {

@@ -11,7 +11,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::support::{
-    Finished, Runtime, World, docker, on_each_runtime, runtimes, some_world,
+    Finished, Runtime, World, docker, on_each_runtime, runtimes, signal, some_world, wait_until,
     with_and_without_gateway,
 };
 
@@ -175,6 +175,47 @@ fn a_gateway_that_does_not_answer_is_a_failure() {
 }
 
 #[test]
+fn a_token_that_no_gateway_starts_with_is_a_failure() {
+    let world = some_world();
+    world.sh("true").expect(0);
+    let token = world.home().join("api-token");
+    fs::write(&token, "short\n").expect("written");
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o600)).expect("a mode");
+    expect(&report(&world, 1), "api-token", "failure", "at least 32 characters");
+    fs::remove_file(&token).expect("removed");
+    expect(&report(&world, 0), "api-token", "ok", "makes one");
+}
+
+#[test]
+fn a_gateway_with_a_broken_configuration_is_to_be_restarted() {
+    let world = some_world();
+    world.start_gateway();
+    let sound = fs::read_to_string(world.config_file()).expect("a configuration");
+    fs::write(world.config_file(), "{").expect("written");
+    signal(world.gateway_pid(), "HUP");
+    wait_until("it is told", || world.get("/api/health").json()["reloadError"].is_string());
+    fs::write(world.config_file(), sound).expect("written");
+    let (status, _, fix) = check_of(&report(&world, 0), "gateway");
+    assert!(status == "warning" && fix.contains("`beige gateway restart`"), "{status} {fix}");
+    assert!(!fix.contains("next call"), "{fix}");
+}
+
+#[test]
+fn a_workspace_of_root_is_to_be_given_away() {
+    let own = fs::metadata("/proc/self").expect("a process list");
+    if own.uid() != 0 {
+        return;
+    }
+    on_each_runtime(|world| {
+        world.sh("true").expect(0);
+        std::os::unix::fs::chown(world.workspace("a"), Some(0), Some(0)).expect("given");
+        let (status, found, fix) = check_of(&report(world, 1), "agent a");
+        assert!(status == "failure" && found.contains("workspace"), "{found}");
+        assert!(fix.contains("`chown -R 10000:10000"), "{fix}");
+    });
+}
+
+#[test]
 fn a_home_too_deep_for_sockets_is_a_failure() {
     let world = some_world();
     let mut command = world.beige(["doctor", "--json"]);
@@ -194,7 +235,10 @@ fn a_runtime_that_is_missing_fails_only_where_an_agent_needs_it() {
     if world.runtime == Runtime::Bubblewrap {
         expect(&without_docker(&world, 0), "docker", "ok", "bubblewrap does without");
         replace(&world, "runtime: 'bubblewrap'", "runtime: 'auto'");
-        expect(&without_docker(&world, 0), "agent a", check_status(), "bubblewrap (not Docker");
+        let report = without_docker(&world, 0);
+        expect(&report, "agent a", check_status(), "since Docker does not answer");
+        let (status, ..) = check_of(&report, "docker");
+        assert_eq!(status == "warning", runtimes().contains(&Runtime::Docker), "{report:#}");
         replace(&world, "runtime: 'auto'", "runtime: 'docker'");
     }
     let report = without_docker(&world, 1);
@@ -215,6 +259,7 @@ fn an_image_without_a_shell_or_that_is_not_here_is_told() {
     let report = report(&world, 1);
     expect(&report, "image beige-no-such-image:1", "warning", "docker pull");
     expect(&report, "agent a", "failure", "not here");
+    assert!(check_of(&report, "agent a").2.contains("docker pull"), "{report:#}");
     world.configure(&["a"], "");
     let report = self::report(&world, 0);
     expect(&report, "image beige-sandbox:latest", "ok", "it has sh");
@@ -291,5 +336,27 @@ fn a_server_that_is_not_there_is_a_failure_with_its_fix() {
 fn a_cassette_that_does_not_read_is_a_failure() {
     let world = some_world();
     world.write_cassette(&["nonsense"]);
-    expect(&report(&world, 1), "provider p", "failure", "line 1");
+    let report = report(&world, 1);
+    expect(&report, "provider p", "failure", "line 1");
+    let checks = report["checks"].as_array().expect("checks");
+    assert_eq!(checks.iter().filter(|it| it["status"] == "failure").count(), 1, "{report:#}");
+}
+
+#[test]
+fn what_lies_in_the_way_of_a_gateway_is_named() {
+    let world = some_world();
+    fs::create_dir(world.home()).unwrap();
+    for name in ["sessions", "logs", "data", "door"] {
+        let path = world.home().join(name);
+        fs::write(&path, "").unwrap();
+        expect(&report(&world, 1), "home", "failure", &format!("{name} is no folder"));
+        fs::remove_file(&path).unwrap();
+    }
+    for name in ["api-token", "gateway.pid"] {
+        let path = world.home().join(name);
+        std::os::unix::fs::symlink("elsewhere", &path).unwrap();
+        expect(&report(&world, 1), "home", "failure", &format!("{name} is no regular file"));
+        fs::remove_file(&path).unwrap();
+    }
+    expect(&report(&world, 0), "home", "ok", "is yours");
 }

@@ -3,12 +3,13 @@
 //! goes on.
 
 use std::fs;
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, KEY, ModelServer, World, peak_memory, provider_at, runs, says, says_and_calls,
+    Answer, KEY, ModelServer, World, calls, peak_memory, provider_at, runs, says, says_and_calls,
     some_world, wait_until,
 };
 
@@ -88,6 +89,70 @@ fn a_refusal_is_one_call_and_an_error_that_says_what_to_do() {
     let count = server.asked().len();
     world.run(["gateway", "stop"]).expect(0);
     assert_eq!(server.asked().len(), count);
+}
+
+#[test]
+fn a_failed_turn_is_one_warning_in_the_log_and_uses_nothing() {
+    let server = ModelServer::new();
+    let world = some_world();
+    world.model(&server, "");
+    replace(&world, "gateway: {", "gateway: { log: { level: 'debug' },");
+    world.start_gateway();
+    for (number, (answer, category)) in [
+        (Answer::error(401, &format!("wrong key {KEY}")), "refused"),
+        (Answer::error(429, "slowly"), "rate_limit"),
+        (Answer::error(500, "broken"), "unavailable"),
+        (Answer::stream().text("half").cut(), "cut"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        server.play([answer]);
+        let key = format!("api:{number}");
+        let told = world.events(&key, "go");
+        assert_eq!(told.last().expect("an event")["category"], category);
+        let is_used = told.iter().any(|it| it["type"] == "usage");
+        assert_eq!(is_used, category == "cut", "{told:?}");
+        let turn = format!("the turn of `a` in `{key}` with p/m failed ({category}): ");
+        let log = world.gateway_log();
+        let lines: Vec<&str> = log.lines().filter(|it| it.contains(&turn)).collect();
+        assert!(lines.len() == 1 && lines[0].contains(" WARN "), "{turn}: {log}");
+    }
+    server.play([says("fine")]);
+    assert_eq!(world.answer("api:9", "go"), "fine");
+    let log = world.gateway_log();
+    assert!(!log.contains(KEY) && log.contains("is done"), "{log}");
+    // The inner steps of a library are of no use to anybody.
+    assert!(!log.contains("Call<"), "{log}");
+}
+
+#[test]
+fn a_server_without_tls_is_told_as_such() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a caller");
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("written");
+        // Its end is the caller's.
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let world = some_world();
+    world.write_config_of(&provider_at(port, ""), &world.agent("a", "", ""), "");
+    replace(&world, "http://127", "https://127");
+    world.start_gateway();
+    let told = world.events("api:1", "go");
+    server.join().expect("it was asked");
+    let message = told.last().expect("an event")["message"].to_string();
+    assert!(message.contains("write http:// in `llm.providers.p.baseUrl`"), "{message}");
+    assert!(!message.contains("caFile"), "{message}");
+}
+
+/// Puts another text in place of one in the configuration.
+#[track_caller]
+fn replace(world: &World, old: &str, new: &str) {
+    let text = fs::read_to_string(world.config_file()).expect("a configuration");
+    assert!(text.contains(old), "{text}");
+    fs::write(world.config_file(), text.replace(old, new)).expect("written");
 }
 
 #[test]
@@ -243,17 +308,33 @@ fn a_key_that_a_server_echoes_goes_no_further() {
         check_unseen(&world, &key);
         assert_eq!(world.answer(&key, "more"), "fine");
     }
-    assert!(!world.gateway_log().contains(KEY));
-    let found = std::process::Command::new("grep").args(["-rl", KEY]).arg(world.home()).output();
-    assert_eq!(String::from_utf8_lossy(&found.expect("grep runs").stdout), "");
+    // Cut off where it is shown.
+    let junk = format!("{}{KEY}", "x".repeat(100 - KEY.len() / 2));
+    server.play([Answer::stream().data(&junk)]);
+    let told = json!(world.events("api:junk", "go")).to_string();
+    assert!(told.contains("xx…") && !told.contains(&KEY[..KEY.len() / 2]), "{told}");
+    check_no_file(&world);
     // As a model's own words, in two pieces.
     let (start, rest) = KEY.split_at(9);
     let answer = Answer::stream().text(start).text(rest).cut();
     server.play([answer.clone(), answer.clone(), answer]);
     check_unseen(&world, "api:words");
+    // As the id, the name and the arguments of a call.
+    server.play([calls(&[(KEY, KEY, json!({KEY: [KEY]}))]), says("fine")]);
+    let told = json!(world.events("api:call", "go")).to_string();
+    assert!(told.contains("tool_end") && !told.contains(KEY), "{told}");
+    check_no_file(&world);
     // Nobody but its provider is told of it.
     let faults = server.take_violations();
     assert!(faults.iter().all(|it| it.contains("the key stands in the body")), "{faults:#?}");
+}
+
+/// The key in no file of the home: session, log, audit.
+#[track_caller]
+fn check_no_file(world: &World) {
+    assert!(!world.gateway_log().contains(KEY));
+    let found = std::process::Command::new("grep").args(["-rl", KEY]).arg(world.home()).output();
+    assert_eq!(String::from_utf8_lossy(&found.expect("grep runs").stdout), "");
 }
 
 /// A prompt that fails in each way to ask, and shows the key in none.

@@ -265,7 +265,8 @@ fn status_says_whether_it_runs() {
         told["health"]["address"].as_str().map(|it| it.starts_with("127.0.0.1:")),
         Some(true)
     );
-    assert!(world.run(["gateway", "status"]).expect(0).text().contains("1 agent, "));
+    let told = world.run(["gateway", "status"]).expect(0).text();
+    assert!(told.contains("1 agent, ") && told.contains(" with a sandbox ready"), "{told}");
     world.run(["gateway", "stop"]).expect(0);
     world.run(["gateway", "stop"]).expect(0);
     world.run(["gateway", "status"]).expect(1);
@@ -401,6 +402,22 @@ fn a_broken_configuration_leaves_the_old_one_and_what_runs_alone() {
     output.read_to_string(&mut rest).expect("read");
     assert_eq!((rest.as_str(), call.wait().expect("it ends").code()), ("the end\n", Some(0)));
     assert_eq!(world.gateway_pid(), pid);
+}
+
+#[test]
+fn a_status_beside_a_broken_configuration_promises_nothing() {
+    let world = some_world();
+    world.start_gateway();
+    fs::write(world.config_file(), "{ llm: { providers: 1 }, agents: 2 }").expect("written");
+    signal(world.gateway_pid(), "HUP");
+    wait_until("it says so", || world.gateway_log().contains("the old configuration stays"));
+    let done = world.run(["gateway", "status"]).expect(0);
+    let told = done.text();
+    let degraded = told.lines().skip_while(|it| !it.starts_with("degraded: "));
+    assert!(degraded.clone().count() >= 2, "{told}");
+    assert!(degraded.skip(1).all(|it| it.starts_with("          ")), "{told}");
+    assert!(done.stderr.contains("is not sound"), "{}", done.stderr);
+    assert!(!done.stderr.contains("takes it over"), "{}", done.stderr);
 }
 
 #[test]
@@ -709,7 +726,8 @@ fn a_runtime_that_does_not_work_is_told() {
         let degraded = world.get("/api/health").json()["degraded"].to_string();
         degraded.contains("sandbox of `a`") && degraded.contains("Docker")
     });
-    assert!(world.run(["gateway", "status"]).expect(0).text().contains("degraded: "));
+    let told = world.run(["gateway", "status"]).expect(0).text();
+    assert!(told.contains("degraded: ") && told.contains("0 with a sandbox ready"), "{told}");
     let log = world.gateway_log();
     assert!(log.contains(" WARN ") && log.contains("sandbox of `a`"), "{log}");
 }

@@ -121,6 +121,10 @@ fn a_prompt_called_off_in_the_line_is_never_asked() {
     wait_queued(&world, 1);
     let third = world.stream("api:3", "third");
     wait_queued(&world, 2);
+    let load = world.get("/api/health").json()["providers"][0].clone();
+    assert!(load["oldestWaitSeconds"].as_f64() > Some(0.0), "{load}");
+    let told = world.run(["gateway", "status"]).expect(0).text();
+    assert!(told.contains("2 waiting, the longest for "), "{told}");
     drop(second);
     wait_queued(&world, 1);
     gate.open();
@@ -188,6 +192,25 @@ fn a_tool_ends_with_the_turn_that_is_called_off() {
     assert!(said[3].contains("called off"), "{}", said[3]);
     let result = &world.stored("api:1")[2];
     assert_eq!((&result["role"], &result["isError"]), (&json!("toolResult"), &json!(true)));
+}
+
+/// As a proxy does that holds an answer back until it is whole. Nobody reads
+/// until the turn is over.
+#[test]
+fn an_answer_that_comes_all_at_once_loses_no_listener() {
+    let server = ModelServer::new();
+    let world = serving(&server, "");
+    let words = 50_000;
+    let word = format!("data: {}\n\n", json!({"choices": [{"delta": {"content": "ab "}}]}));
+    server.play([Answer::stream().bytes(word.repeat(words)).finish("stop").done()]);
+    let stream = world.stream("api:burst", "go");
+    wait_until("the turn is over", || {
+        let health = world.get("/api/health").json();
+        health["providers"][0]["calls"] == 1 && health["running"] == 0
+    });
+    let events = stream.rest();
+    let said: usize = events.iter().filter_map(|it| it["delta"].as_str()).map(str::len).sum();
+    assert_eq!((said, &events[events.len() - 1]["type"]), (3 * words, &json!("done")));
 }
 
 #[test]

@@ -172,3 +172,30 @@ fn without_overstrike(text: &str) -> String {
     }
     plain
 }
+
+#[test]
+fn json_drives_no_terminal() {
+    if !has("script") {
+        return;
+    }
+    let world = some_world();
+    world.write_cassette(&["{\"events\":[{\"text\":\"\u{9b}2J\u{202e}x\u{7f}\"}]}"; 2]);
+    for form in ["--json", "--stream-json"] {
+        let done = in_terminal(&world, &format!("beige prompt a --session k {form} x"));
+        assert!(done.contains("\\u009b2J\\u202e"), "{form}: {done:?}");
+    }
+    for line in ["sessions show k --json", "sessions list --json", "audit --json"] {
+        in_terminal(&world, &format!("beige {line}"));
+    }
+}
+
+/// What a command shows on a terminal, of which nothing drives it.
+#[track_caller]
+fn in_terminal(world: &World, line: &str) -> String {
+    let done = in_shell(world, "script", &["-qec", line, "/dev/null"]).expect(0).text();
+    let driven = done.chars().find(|it| {
+        it.is_control() && !"\r\n\t".contains(*it) || ('\u{202a}'..='\u{202e}').contains(it)
+    });
+    assert_eq!(driven, None, "{line}: {done:?}");
+    done
+}

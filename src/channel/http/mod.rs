@@ -30,6 +30,7 @@ use door::{Behind, Door, Guard, Head, Limits, Upgraded};
 use engine::Engine;
 use inner::Inner;
 use routes::Routes;
+pub use token::token_is_there;
 
 /// The running API; dropping it ends it: nobody is let in any more, what runs
 /// gets its time, and what is left is called off.

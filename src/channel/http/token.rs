@@ -33,6 +33,17 @@ pub(super) fn load_or_create(home: &Home) -> Result<Secret> {
     }
 }
 
+/// Whether a gateway would start with the token of a home: `false` if there is
+/// none and it would make one. Changes nothing.
+pub fn token_is_there(home: &Home) -> Result<bool> {
+    let path = home.api_token();
+    match open_own(&path, File::options().read(true)) {
+        Ok(file) => parse(&file, &path).map(|_| true),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error).during(Kind::Config, format!("read {}", path.display())),
+    }
+}
+
 /// Random bytes as lower-case hex.
 pub(super) fn random_hex<const N: usize>() -> Result<String> {
     let mut bytes = [0; N];
@@ -50,18 +61,24 @@ pub(super) fn is_same(given: &[u8], wanted: &[u8]) -> bool {
 }
 
 fn read(file: &File, path: &Path) -> Result<Secret> {
-    let mut text = String::new();
+    let token = parse(file, path)?;
     let what = format!("read {}", path.display());
-    file.take(LONGEST).read_to_string(&mut text).during(Kind::Config, &what)?;
-    let token = text.trim();
-    if token.len() < SHORTEST || !token.bytes().all(|it| it.is_ascii_graphic()) {
-        let mend = "it holds no token of at least 32 characters; delete it and start again";
-        return Err(Error::new(Kind::Config, format!("{}: {mend}", path.display())));
-    }
     let mode = file.metadata().during(Kind::Config, &what)?.permissions().mode();
     if mode & 0o077 != 0 {
         log::warn!("{} could be read by others; it is 0600 now", path.display());
         file.set_permissions(Permissions::from_mode(0o600)).during(Kind::Config, &what)?;
+    }
+    Ok(token)
+}
+
+fn parse(file: &File, path: &Path) -> Result<Secret> {
+    let mut text = String::new();
+    let what = format!("read {}", path.display());
+    file.take(LONGEST).read_to_string(&mut text).during(Kind::Config, what)?;
+    let token = text.trim();
+    if token.len() < SHORTEST || !token.bytes().all(|it| it.is_ascii_graphic()) {
+        let mend = "it holds no token of at least 32 characters; delete it and start again";
+        return Err(Error::new(Kind::Config, format!("{}: {mend}", path.display())));
     }
     Ok(Secret::new(token))
 }

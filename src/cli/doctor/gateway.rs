@@ -71,7 +71,19 @@ fn answering(pid: &str, health: &Value) -> Check {
         true => Check::ok("gateway", text),
         false => {
             let found = format!("{text}, but not all works: {}", degraded.join("; "));
-            Check::warning("gateway", found, "mend what it names; the next call tries again")
+            Check::warning("gateway", found, way_to_health(health, degraded.len()))
+        }
+    }
+}
+
+/// What a call tries again by itself, and what only a start takes over.
+fn way_to_health(health: &Value, troubles: usize) -> &'static str {
+    match (health["reloadError"].is_string(), troubles) {
+        (false, _) => "mend what it names; the next call tries again",
+        (true, 1) => "mend the configuration (`beige config check`), then `beige gateway restart`",
+        (true, _) => {
+            "mend what it names and the configuration (`beige config check`), then `beige gateway \
+             restart`"
         }
     }
 }

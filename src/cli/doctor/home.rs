@@ -10,6 +10,7 @@ use rustix::process::geteuid;
 
 use super::super::tidy;
 use super::{Check, Patient};
+use crate::channel::http::token_is_there;
 use crate::config::Home;
 use crate::gateway::socket::check_path_length;
 
@@ -32,6 +33,7 @@ pub(super) fn check(patient: &Patient) -> Vec<Check> {
     let mut checks = vec![folder(&patient.home)];
     if patient.home.root().is_dir() {
         checks.push(permissions(&patient.home));
+        checks.push(token(&patient.home));
     }
     checks.push(sockets(patient));
     checks.extend(disks(patient));
@@ -61,7 +63,32 @@ fn folder(home: &Home) -> Check {
     if !found.is_dir() {
         return Check::failure(name, format!("{shown} is no folder"), elsewhere);
     }
-    judge_owner(name, &shown, &found)
+    match in_the_way(home) {
+        Some((path, what)) => {
+            Check::failure(name, format!("{} is {what}", tidy(&path)), "move it away")
+        }
+        None => judge_owner(name, &shown, &found),
+    }
+}
+
+/// What lies where a gateway makes a folder or opens a file of its own, and is
+/// none.
+fn in_the_way(home: &Home) -> Option<(PathBuf, &'static str)> {
+    let mut folders = made_folders(home).into_iter();
+    let is_other = |it: &PathBuf| fs::symlink_metadata(it).is_ok() && !it.is_dir();
+    if let Some(folder) = folders.find(is_other) {
+        return Some((folder, "no folder"));
+    }
+    let files = [
+        home.api_token(),
+        home.pid_file(),
+        home.session_map(),
+        home.session_map_lock(),
+        home.audit_log(),
+        home.audit_lock(),
+    ];
+    let is_other = |it: &PathBuf| fs::symlink_metadata(it).is_ok_and(|it| !it.is_file());
+    files.into_iter().find(is_other).map(|it| (it, "no regular file"))
 }
 
 fn judge_owner(name: &str, shown: &str, found: &Metadata) -> Check {
@@ -103,9 +130,22 @@ fn permissions(home: &Home) -> Check {
     Check::warning(name, found, format!("`chmod go-rwx {}`", named.join(" ")))
 }
 
-fn private_folders(home: &Home) -> Vec<PathBuf> {
-    let mut folders = vec![
-        home.root().to_owned(),
+/// By the very look that a gateway takes at its start.
+fn token(home: &Home) -> Check {
+    let (name, shown) = ("api-token", tidy(&home.api_token()));
+    match token_is_there(home) {
+        Ok(true) => Check::ok(name, format!("{shown} holds one")),
+        Ok(false) => Check::ok(name, "there is none; the first start of a gateway makes one"),
+        Err(error) => {
+            let fix = format!("`rm {shown}`: the next start of a gateway makes a new one");
+            Check::failure(name, error.to_string(), fix)
+        }
+    }
+}
+
+/// Those that are made at each start.
+fn made_folders(home: &Home) -> Vec<PathBuf> {
+    vec![
         home.sockets(),
         home.root().join("agents"),
         home.data(),
@@ -114,7 +154,12 @@ fn private_folders(home: &Home) -> Vec<PathBuf> {
         home.logs(),
         home.sessions(),
         home.door(),
-    ];
+    ]
+}
+
+fn private_folders(home: &Home) -> Vec<PathBuf> {
+    let mut folders = made_folders(home);
+    folders.push(home.root().to_owned());
     folders.extend(inside(&home.root().join("agents")));
     folders.extend(inside(&home.sessions()));
     folders.retain(|it| it.is_dir());

@@ -7,7 +7,7 @@ use crate::config::{Agent, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice, User
 use crate::error::{Error, Kind, Result};
 use crate::gateway::runtime::{Auto, decide, no_image};
 use crate::sandbox::bubblewrap::{self, Bubblewrap, HostLayout};
-use crate::sandbox::docker::{self, Daemon, image};
+use crate::sandbox::docker::{self, Daemon, image, kept_by_docker};
 use crate::sandbox::foresee;
 
 /// What was seen of Docker.
@@ -41,7 +41,7 @@ impl Docker {
     /// Whether an agent can have a container of that image.
     fn serves(&self, name: &str) -> Result<()> {
         if self.daemon.is_err() {
-            return Err(Error::new(Kind::Sandbox, "Docker does not answer (see `docker`)"));
+            return Err(Error::new(Kind::Sandbox, NO_DOCKER));
         }
         match self.images.get(name) {
             Some(Image::Absent) if name != image::DEFAULT => Err(no_image(name)),
@@ -95,9 +95,16 @@ fn judge_docker(patient: &Patient, docker: &Docker, bubblewrap: &Result<String>)
                 it.sandbox.runtime == RuntimeChoice::Docker || it.sandbox.user == UserChoice::Root
             };
             let needed = patient.config.as_ref().is_some_and(|it| it.agents.values().any(needs));
-            return match needed || bubblewrap.is_err() {
-                true => Check::failure(name, error.to_string(), DOCKER_FIX),
-                false => Check::ok(name, format!("not here, and bubblewrap does without: {error}")),
+            let chooses = |it: &Agent| it.sandbox.runtime == RuntimeChoice::Auto;
+            let falls_back =
+                patient.config.as_ref().is_some_and(|it| it.agents.values().any(chooses));
+            return if needed || bubblewrap.is_err() {
+                Check::failure(name, error.to_string(), DOCKER_FIX)
+            } else if falls_back && docker::is_installed() {
+                let found = format!("it does not answer, and bubblewrap does without: {error}");
+                Check::warning(name, found, DOCKER_FIX)
+            } else {
+                Check::ok(name, format!("not here, and bubblewrap does without: {error}"))
             };
         }
     };
@@ -118,6 +125,9 @@ fn judge_docker(patient: &Patient, docker: &Docker, bubblewrap: &Result<String>)
     Check::warning(name, found, "boot with `cgroup_enable=memory swapaccount=1`, or use cgroup v2")
 }
 
+/// What an agent's line says of a Docker that is described above it.
+const NO_DOCKER: &str = "Docker does not answer";
+
 const DOCKER_FIX: &str = "install Docker and start it (`systemctl start docker`), or set \
                           sandbox.runtime to \"bubblewrap\"";
 
@@ -129,11 +139,9 @@ fn judge_image(name: &str, image: &Image) -> Check {
             "it is not built yet; the first start of an agent builds it",
             "`beige sandbox build`, or `beige sandbox build --offline` without a registry",
         ),
-        Image::Absent => Check::warning(
-            title,
-            "it is not here, and beige fetches none",
-            format!("`docker pull {name}`, or `beige sandbox build --image {name}`"),
-        ),
+        Image::Absent => {
+            Check::warning(title, "it is not here, and beige fetches none", way_to_an_image(name))
+        }
         Image::Has(Some(programs)) => Check::ok(title, format!("it has {}", programs.join(", "))),
         Image::Has(None) => Check::failure(
             title,
@@ -181,6 +189,14 @@ fn judge_agent(home: &Home, agent: &Agent, docker: &Docker, bubblewrap: &Result<
     let decided = match agent.sandbox.runtime {
         RuntimeChoice::Docker => docker.serves(image).map(|()| None),
         RuntimeChoice::Bubblewrap => bubblewrap_serves().map(|()| Some(None)),
+        RuntimeChoice::Auto if docker.daemon.is_err() && has_container(home, agent) => {
+            let fix = format!("start Docker (see `docker`), or `beige sandbox rm {}`", agent.name);
+            return Check::failure(
+                name,
+                format!("{NO_DOCKER}: {}", kept_by_docker(&agent.name)),
+                fix,
+            );
+        }
         RuntimeChoice::Auto => {
             decide(agent, docker.serves(image), bubblewrap_serves).map(|it| match it {
                 Auto::Docker => None,
@@ -191,8 +207,29 @@ fn judge_agent(home: &Home, agent: &Agent, docker: &Docker, bubblewrap: &Result<
     match decided {
         Ok(None) => in_docker(name, home, agent),
         Ok(Some(without_docker)) => in_bubblewrap(name, home, agent, without_docker.as_ref()),
-        Err(error) => Check::failure(name, error.to_string(), "mend the runtime named above"),
+        Err(error) => Check::failure(name, error.to_string(), way_to_a_sandbox(docker, agent)),
     }
+}
+
+/// What to do for an agent that no runtime serves.
+fn way_to_a_sandbox(docker: &Docker, agent: &Agent) -> String {
+    let image = &agent.sandbox.image;
+    let lacks_image = matches!(docker.images.get(image), Some(Image::Absent));
+    match agent.sandbox.runtime {
+        RuntimeChoice::Bubblewrap => "mend `bubblewrap`, above, or use Docker".into(),
+        _ if docker.daemon.is_err() => "mend `docker`, above".into(),
+        _ if lacks_image => format!("get the image: {}", way_to_an_image(image)),
+        _ => format!("mend `image {image}`, above"),
+    }
+}
+
+/// How an image that is not the default one comes here.
+fn way_to_an_image(name: &str) -> String {
+    format!("`docker pull {name}`, or `beige sandbox build --image {name}`")
+}
+
+fn has_container(home: &Home, agent: &Agent) -> bool {
+    docker::has_container(&home.sandbox_state(&agent.name))
 }
 
 fn in_docker(name: String, home: &Home, agent: &Agent) -> Check {
@@ -203,7 +240,16 @@ fn in_docker(name: String, home: &Home, agent: &Agent) -> Check {
             name,
             format!("docker, image {}, user {}, {network}", sandbox.image, spec.uid),
         ),
-        Err(error) => Check::failure(name, error.to_string(), "do what it says"),
+        Err(error) => parted(name, &error),
+    }
+}
+
+/// An error that ends with what to do, which stands behind its first `; `.
+fn parted(name: String, error: &Error) -> Check {
+    let text = error.to_string();
+    match text.split_once("; ") {
+        Some((found, fix)) => Check::failure(name, found, fix),
+        None => Check::failure(name, text, "look at the agent's `sandbox` and `workspaceDir`"),
     }
 }
 
@@ -219,11 +265,11 @@ fn in_bubblewrap(
     });
     let (uid, limits) = match wanted {
         Ok(it) => it,
-        Err(error) => return Check::failure(name, error.to_string(), "do what it says"),
+        Err(error) => return parted(name, &error),
     };
     let open = agent.sandbox.network.unwrap_or(Network::None);
-    let why = without_docker.map(|it| format!(" (not Docker: {it})")).unwrap_or_default();
-    let found = format!("bubblewrap{why}, user {uid}, {}; {}", network(open), limits.text);
+    let why = without_docker.map(|it| format!(", since {it}")).unwrap_or_default();
+    let found = format!("bubblewrap, user {uid}, {}; {}{why}", network(open), limits.text);
     let has_image = agent.sandbox.image != image::DEFAULT;
     if open == Network::Open {
         let fix = "set sandbox.network to \"none\", or use Docker";

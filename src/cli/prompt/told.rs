@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{is_watched, present, tell};
+use super::super::{is_watched, present, print_json, tell};
 use crate::error::{During, Error, Kind, Result};
 use crate::turn::{TurnEvent, category_of};
 
@@ -63,7 +63,7 @@ impl Told {
         let event: Value = serde_json::from_str(line).during(Kind::Internal, "read an event")?;
         if self.form == Form::Stream {
             // As it came: a program may look at its beginning only.
-            present(&format!("{}\n", line.trim_end()))?;
+            print_json(&format!("{}\n", line.trim_end()))?;
         }
         self.show(&event)
     }
@@ -110,18 +110,18 @@ impl Told {
             Form::Json => {
                 let category = category_of(error.kind());
                 let document = json!({ "error": error.to_string(), "category": category });
-                present(&format!("{document}\n"))
+                print_json(&format!("{document}\n"))
             }
             Form::Stream => {
                 let error = serde_json::to_string(&TurnEvent::refused(error));
-                present(&format!("{}\n", error.during(Kind::Internal, "encode an event")?))
+                print_json(&format!("{}\n", error.during(Kind::Internal, "encode an event")?))
             }
         }
     }
 
     fn refused(&self, reason: &str) -> Result<()> {
         let document = json!({"error": reason, "category": "blocked", "session": self.session});
-        present(&format!("{document}\n"))
+        print_json(&format!("{document}\n"))
     }
 
     /// A failed turn as the one document: what the event says, and where the
@@ -131,7 +131,7 @@ impl Told {
             "error": event.get("message"), "category": event.get("category"),
             "partial": event.get("partial"), "session": self.session,
         });
-        present(&format!("{document}\n"))
+        print_json(&format!("{document}\n"))
     }
 
     fn answer(&self, response: &str, event: &Value) -> Result<()> {
@@ -148,7 +148,7 @@ impl Told {
                 if let Some(notice) = &self.notice {
                     document["notice"] = json!(notice);
                 }
-                present(&format!("{document}\n"))
+                print_json(&format!("{document}\n"))
             }
             Form::Stream => Ok(()),
         }

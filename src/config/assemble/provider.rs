@@ -236,7 +236,10 @@ fn wrong_with_url(text: &str) -> Option<&'static str> {
     if uri.query().is_some() || text.contains('#') {
         return Some("must end with its path: no `?` and no `#`");
     }
-    None
+    uri.path()
+        .trim_end_matches('/')
+        .ends_with("/chat/completions")
+        .then_some("must end before `/chat/completions`, which each call adds: leave it out")
 }
 
 fn wrong_with_header(name: &str, value: &str) -> Option<String> {
@@ -279,6 +282,8 @@ mod tests {
         check_url("https://a/v1?key=1", false);
         check_url("https://a/v1#x", false);
         check_url("https://a b/", false);
+        check_url("https://a/v1/chat/completions", false);
+        check_url("https://a/chat/completions/", false);
     }
 
     #[track_caller]

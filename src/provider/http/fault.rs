@@ -29,7 +29,7 @@ pub(super) fn of_call(target: &Target, error: &Error, has_begun: bool) -> Fault 
             target.setting("baseUrl")
         )),
         Error::Io(cause) if has_begun => of_answer(target, cause),
-        _ if is_distrust(error) => distrusted(target, error),
+        _ if is_distrust(error) && target.is_secure() => distrusted(target, error),
         _ => unreached(target, error),
     }
 }
@@ -66,6 +66,9 @@ fn too_slow(target: &Target, timeout: Timeout) -> Fault {
 
 fn distrusted(target: &Target, error: &Error) -> Fault {
     let advice = match target.ca_file() {
+        _ if speaks_no_tls(error) => {
+            format!("for a server without TLS write http:// in `{}`", target.setting("baseUrl"))
+        }
         Some(path) => format!(
             "neither the authorities that are built in nor those of {} vouch for it",
             path.display()
@@ -80,6 +83,11 @@ fn distrusted(target: &Target, error: &Error) -> Fault {
         target.url(),
         cause(error),
     ))
+}
+
+/// Whether what came was no TLS at all, such as an answer in plain HTTP.
+fn speaks_no_tls(error: &Error) -> bool {
+    cause(error).contains("corrupt message")
 }
 
 fn unreached(target: &Target, error: &Error) -> Fault {

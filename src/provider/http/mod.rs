@@ -10,7 +10,7 @@ mod target;
 use std::io::{self, Read};
 use std::sync::Arc;
 
-use ureq::http::Response;
+use ureq::http::{Response, header};
 use ureq::{Agent, Body};
 
 pub(super) use fault::is_distrust;
@@ -63,6 +63,9 @@ impl Post {
         exchange.answered()?;
         let status = response.status();
         if status.is_success() {
+            if let Some(coding) = coding(&response) {
+                return Err(self.target.unreadable(coding));
+            }
             return self.read_answer(response, exchange);
         }
         if status.is_redirection() {
@@ -155,6 +158,12 @@ impl Post {
         }
         self.target.refused(&head, &text[..filled])
     }
+}
+
+/// How the body is packed, though nobody asked for it.
+fn coding(response: &Response<Body>) -> Option<&str> {
+    let coding = response.headers().get(header::CONTENT_ENCODING)?.to_str().unwrap_or("?");
+    (!coding.eq_ignore_ascii_case("identity")).then_some(coding)
 }
 
 /// Reads to the end of the body, so that the connection can be used again. An

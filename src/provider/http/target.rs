@@ -68,6 +68,10 @@ impl Target {
         self.endpoint.ca_file.as_deref()
     }
 
+    pub(super) fn is_secure(&self) -> bool {
+        self.endpoint.base_url.starts_with("https:")
+    }
+
     pub(super) fn has_proxy(&self) -> bool {
         self.endpoint.proxy.is_some()
     }
@@ -171,6 +175,17 @@ impl Target {
             self.url(),
             response.status().as_u16(),
             place.as_deref().unwrap_or("nowhere"),
+            self.setting("baseUrl"),
+        ))
+    }
+
+    /// The answer is packed, as by a proxy that asks nobody.
+    pub(super) fn unreadable(&self, coding: &str) -> Fault {
+        Fault::Unavailable(format!(
+            "the answer of the provider `{}` is packed (`Content-Encoding: {}`), which was not \
+             asked for and is not read; check what stands behind `{}`",
+            self.provider,
+            shortened(&self.redactor.mask(coding)),
             self.setting("baseUrl"),
         ))
     }

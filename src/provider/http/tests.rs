@@ -23,6 +23,7 @@ const PATIENT: Duration = Duration::from_secs(60);
 const MOMENT: Duration = Duration::from_millis(30);
 
 const PATIENCE: Patience = Patience {
+    connection: Some(PATIENT),
     first_byte: Some(PATIENT),
     idle: Some(PATIENT),
     refusal: PATIENT,
@@ -255,6 +256,17 @@ fn an_answer_that_breaks_off_is_cut() {
 }
 
 #[test]
+fn an_answer_that_is_packed_is_told_to_be() {
+    check_answer(
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n??",
+        "unavailable",
+        "`Content-Encoding: gzip`",
+    );
+    let identity = "HTTP/1.1 200 OK\r\nContent-Encoding: identity\r\n\r\n!p is read";
+    check_answer(identity, "unavailable", "p is read");
+}
+
+#[test]
 fn what_is_no_http_is_named() {
     check_answer("220 mail.example ESMTP\r\n\r\n", "unavailable", "`llm.providers.p.baseUrl`");
 }
@@ -451,6 +463,37 @@ fn a_proxy_that_refuses_is_named_without_its_password() {
     endpoint.proxy = Some(Secret::new(url));
     check_fault(ask(&pool(&endpoint)), "unavailable", "407");
     check_fault(ask(&pool(&endpoint)), "unavailable", "`llm.providers.p.proxy`");
+}
+
+#[test]
+fn a_proxy_that_never_comes_to_the_end_of_its_answer_is_left() {
+    let proxy = Server::start(|_, peer| {
+        peer.head();
+        peer.send("HTTP/1.1 200 OK\r\nX-Filler: ");
+        peer.wait_for_the_end();
+    });
+    let mut endpoint = endpoint("http://model.test/v1".into());
+    endpoint.proxy = Some(Secret::new(format!("http://{}", proxy.address())));
+    let pool = pool(&endpoint);
+    let patience = Patience { connection: Some(MOMENT), ..PATIENCE };
+    check_fault(
+        ask_for(&pool, patience),
+        "unavailable",
+        "`llm.providers.p.timeouts.connectSeconds`",
+    );
+}
+
+#[test]
+fn a_proxy_that_is_none_says_nothing_of_certificates() {
+    let proxy = Server::start(|_, peer| {
+        peer.bytes(3);
+        peer.send("220 mail.example ESMTP\r\n");
+    });
+    let mut endpoint = endpoint("http://model.test/v1".into());
+    endpoint.proxy = Some(Secret::new(format!("socks5://{}", proxy.address())));
+    let got = ask(&pool(&endpoint));
+    assert!(!format!("{got:?}").contains("caFile"), "{got:?}");
+    check_fault(got, "unavailable", "`llm.providers.p.proxy`");
 }
 
 /// The server's side of SOCKS5 with a password; the name that is wanted.

@@ -10,7 +10,7 @@ use super::field::{number, text};
 use crate::message::{StopReason, Usage};
 use crate::provider::sse::{Event, EventReader};
 use crate::provider::think::ThinkSplitter;
-use crate::provider::{Decoder, Delta, Fault, failure};
+use crate::provider::{Decoder, Delta, Fault, failure, json};
 
 /// Largest answer, in bytes of what the model said.
 const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
@@ -159,20 +159,20 @@ impl Answer {
 
     fn failed(&self, chunk: &[u8]) -> Fault {
         let text = || Value::String(String::from_utf8_lossy(chunk).into_owned());
-        let error = serde_json::from_slice(chunk).unwrap_or_else(|_| text());
+        let error = json::read(chunk, json::MOST_VALUES).unwrap_or_else(|_| text());
         failure::of_error(&self.provider, &error)
     }
 
     fn take_chunk(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let shown = || String::from_utf8_lossy(&chunk[..chunk.len().min(100)]).into_owned();
-        let value: Value = serde_json::from_slice(chunk).map_err(|it| {
-            broken(&self.provider, &format!("a piece is not JSON ({it}): {}", shown()))
+        let value = json::read(chunk, json::MOST_VALUES).map_err(|it| {
+            broken(&self.provider, &format!("a piece is not JSON ({it}): {}", beginning(chunk)))
         })?;
         if let Some(error) = error_in(&value) {
             return Err(failure::of_error(&self.provider, error));
         }
         if !value.is_object() {
-            return Err(broken(&self.provider, &format!("a piece is not an object: {}", shown())));
+            let what = format!("a piece is not an object: {}", beginning(chunk));
+            return Err(broken(&self.provider, &what));
         }
         let choice = first_choice(&value);
         if let Some(choice) = choice {
@@ -291,6 +291,14 @@ impl Answer {
 fn broken(provider: &str, what: &str) -> Fault {
     let what = failure::one_line(what);
     Fault::Unavailable(format!("the answer of the provider `{provider}` broke: {what}"))
+}
+
+/// What a person sees of a piece; `…` says that it was cut, perhaps in the
+/// middle of a secret.
+fn beginning(chunk: &[u8]) -> String {
+    let (shown, rest) = chunk.split_at(chunk.len().min(100));
+    let mark = if rest.is_empty() { "" } else { "…" };
+    format!("{}{mark}", String::from_utf8_lossy(shown))
 }
 
 /// The error that a chunk is, or holds.

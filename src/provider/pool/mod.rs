@@ -6,7 +6,7 @@
 mod exchange;
 mod watch;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -47,6 +47,8 @@ pub struct Load {
     pub waited: Duration,
     /// How long one of them waited at most.
     pub longest_wait: Duration,
+    /// How long the one that waits longest now has waited; 0 if none does.
+    pub oldest_wait: Duration,
 }
 
 /// The threads of one provider.
@@ -79,6 +81,8 @@ struct Books {
     calls: u64,
     waited: Duration,
     longest_wait: Duration,
+    /// How many of those that wait came when.
+    arrivals: BTreeMap<Instant, usize>,
 }
 
 impl Pool {
@@ -122,23 +126,25 @@ impl Pool {
             calls: books.calls,
             waited: books.waited,
             longest_wait: books.longest_wait,
+            oldest_wait: books.oldest_wait(),
         }
     }
 
     /// Takes a place in the queue.
     fn enter(&self, wire: Wire, decoder: Box<dyn Decoder>) -> Result<Caller<'_>, Fault> {
         let (job, ticket, events) = Job::new(Work { wire, decoder });
-        let caller = Caller { pool: self, ticket, events };
-        self.submit(job)?;
+        let since = Instant::now();
+        let caller = Caller { pool: self, ticket, events, since };
+        self.submit(job, since)?;
         Ok(caller)
     }
 
-    fn submit(&self, job: Job) -> Result<(), Fault> {
+    fn submit(&self, job: Job, since: Instant) -> Result<(), Fault> {
         let hired = {
             let mut books = self.shared.books();
-            books.queued += 1;
+            books.arrive(since);
             // Both ends are ours, so that it is open.
-            let _ = self.jobs.send((job, Instant::now()));
+            let _ = self.jobs.send((job, since));
             books.hire(self.limit)
         };
         hired.map_or(Ok(()), |number| self.start(number))
@@ -176,6 +182,24 @@ impl Shared {
 }
 
 impl Books {
+    fn arrive(&mut self, since: Instant) {
+        self.queued += 1;
+        *self.arrivals.entry(since).or_default() += 1;
+    }
+
+    /// A call that came then waits no longer.
+    fn leave_queue(&mut self, since: Instant) {
+        self.queued -= 1;
+        match self.arrivals.get_mut(&since) {
+            Some(1) | None => drop(self.arrivals.remove(&since)),
+            Some(several) => *several -= 1,
+        }
+    }
+
+    fn oldest_wait(&self) -> Duration {
+        self.arrivals.first_key_value().map_or(Duration::ZERO, |it| it.0.elapsed())
+    }
+
     /// The number of a worker that is to be started, if calls wait that nobody
     /// is free for; it counts as idle from now on.
     fn hire(&mut self, limit: Option<NonZeroUsize>) -> Option<usize> {
@@ -203,6 +227,8 @@ struct Caller<'a> {
     pool: &'a Pool,
     ticket: Arc<Ticket>,
     events: Receiver<Event>,
+    /// When it took its place in the queue.
+    since: Instant,
 }
 
 impl Caller<'_> {
@@ -282,7 +308,7 @@ impl Caller<'_> {
 
     fn call_off(&self) {
         if self.ticket.call_off() {
-            self.pool.shared.books().queued -= 1;
+            self.pool.shared.books().leave_queue(self.since);
         }
     }
 }
@@ -315,7 +341,7 @@ impl Seat {
 
     fn run(&mut self, job: Job, since: Instant, carrier: &mut dyn Carrier) {
         let Some((wire, mut exchange)) = job.begin() else { return };
-        self.begin(since.elapsed());
+        self.begin(since);
         // A fault of ours in a dialect costs this call, not those that wait.
         let came = panic::catch_unwind(AssertUnwindSafe(|| {
             exchange.begun().and_then(|()| carrier.carry(&wire, &mut exchange))
@@ -326,9 +352,10 @@ impl Seat {
         exchange.finish(came);
     }
 
-    fn begin(&mut self, waited: Duration) {
+    fn begin(&mut self, since: Instant) {
+        let waited = since.elapsed();
         let mut books = self.shared.books();
-        books.queued -= 1;
+        books.leave_queue(since);
         books.idle -= 1;
         books.running += 1;
         books.calls += 1;

@@ -11,8 +11,13 @@ use crate::message::StopReason;
 /// Longest time that anything here may take; reached by a fault only.
 const PATIENT: Duration = Duration::from_secs(60);
 
-const PATIENCE: Patience =
-    Patience { first_byte: None, idle: None, refusal: PATIENT, inactivity: PATIENT };
+const PATIENCE: Patience = Patience {
+    connection: None,
+    first_byte: None,
+    idle: None,
+    refusal: PATIENT,
+    inactivity: PATIENT,
+};
 
 /// Every byte is text; `.` is the end mark, and `!` begins an error.
 #[derive(Default)]
@@ -164,6 +169,7 @@ fn calls_are_answered_first_come_first_served() {
     let load = case.pool.load();
     assert_eq!(load.calls, 5);
     assert!(load.longest_wait <= load.waited && load.waited > Duration::ZERO, "{load:?}");
+    assert_eq!(load.oldest_wait, Duration::ZERO);
 }
 
 #[test]

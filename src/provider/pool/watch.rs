@@ -14,6 +14,9 @@ const TAIL: Duration = Duration::from_millis(100);
 /// How long a caller waits.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::provider) struct Patience {
+    /// Until a connection stands over which the request can go; `None` is no
+    /// limit.
+    pub(in crate::provider) connection: Option<Duration>,
     /// From the request to the first byte of the answer; `None` is no limit.
     pub(in crate::provider) first_byte: Option<Duration>,
     /// Between two bytes of the answer; `None` is no limit.
@@ -52,6 +55,7 @@ pub(super) enum Expired {
 /// A limit that a person sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Limit {
+    Connection(Duration),
     FirstByte(Duration),
     Idle(Duration),
     Inactivity(Duration),
@@ -118,7 +122,8 @@ impl Watch {
             Phase::Queued => return None,
             Phase::Refusing => return self.at(self.patience.refusal, Expired::Refusal),
             Phase::Whole => return self.at(TAIL, Expired::Tail),
-            Phase::Connecting | Phase::Closing => None,
+            Phase::Closing => None,
+            Phase::Connecting => self.patience.connection.map(Limit::Connection),
             Phase::Asking => first.map(Limit::FirstByte),
             Phase::Answering => idle.map(Limit::Idle),
         };
@@ -135,7 +140,9 @@ impl Watch {
 impl Limit {
     fn length(self) -> Duration {
         match self {
-            Self::FirstByte(it) | Self::Idle(it) | Self::Inactivity(it) => it,
+            Self::Connection(it) | Self::FirstByte(it) | Self::Idle(it) | Self::Inactivity(it) => {
+                it
+            }
         }
     }
 
@@ -144,6 +151,11 @@ impl Limit {
         let seconds = self.length().as_secs_f64();
         let setting = format!("llm.providers.{provider}.timeouts");
         match self {
+            Self::Connection(_) => Fault::Unavailable(format!(
+                "no connection to the provider `{provider}` came about within {seconds} s, though \
+                 somebody answers there (`{setting}.connectSeconds` for each step); check what \
+                 stands before it, such as a proxy"
+            )),
             Self::FirstByte(_) => Fault::Unavailable(format!(
                 "the provider `{provider}` did not begin to answer within {seconds} s \
                  (`{setting}.firstByteSeconds`)"
@@ -171,6 +183,7 @@ mod tests {
     #[track_caller]
     fn check(inactivity: u64, events: &[Event], want: Option<Expired>) {
         let patience = Patience {
+            connection: Some(seconds(40)),
             first_byte: Some(seconds(20)),
             idle: Some(seconds(10)),
             refusal: seconds(3),
@@ -195,7 +208,8 @@ mod tests {
         let late = |it| Some(Expired::Late(it));
         let heard = || Event::Heard(Vec::new());
         check(60, &[], None);
-        check(60, &[Event::Begun], late(Limit::Inactivity(seconds(60))));
+        check(60, &[Event::Begun], late(Limit::Connection(seconds(40))));
+        check(30, &[Event::Begun], late(Limit::Inactivity(seconds(30))));
         check(60, &[Event::Begun, Event::Sent], late(Limit::FirstByte(seconds(20))));
         check(15, &[Event::Begun, Event::Sent], late(Limit::Inactivity(seconds(15))));
         check(60, &[Event::Sent, heard(), heard()], late(Limit::Idle(seconds(10))));
@@ -207,8 +221,13 @@ mod tests {
     #[test]
     fn what_was_cut_is_awaited_no_longer_than_a_turn_may_be_silent() {
         let now = Instant::now();
-        let patience =
-            Patience { first_byte: None, idle: None, refusal: seconds(3), inactivity: seconds(60) };
+        let patience = Patience {
+            connection: None,
+            first_byte: None,
+            idle: None,
+            refusal: seconds(3),
+            inactivity: seconds(60),
+        };
         let mut watch = Watch::new(patience, now);
         watch.saw(&Event::Refused, now);
         watch.cut(now + seconds(3));

@@ -46,6 +46,11 @@ impl State {
         self.read().is_some_and(|it| it.runtime == "docker" && it.spec_hash == spec_hash)
     }
 
+    /// Whether a container was up when last heard of, of whatever spec.
+    pub(super) fn names_any(&self) -> bool {
+        self.read().is_some_and(|it| it.runtime == "docker")
+    }
+
     /// Writes what is known, whole or not at all.
     pub(super) fn write(&self, container: &Container, spec_hash: &str) -> Result<()> {
         let known = Known {
@@ -119,12 +124,12 @@ mod tests {
         let state = State::new(folder.join("ada.json"));
         assert!(!state.names("5bec"));
         state.write(&container(), "5bec")?;
-        assert!(state.names("5bec") && !state.names("other"));
+        assert!(state.names("5bec") && !state.names("other") && state.names_any());
         let mode = fs::metadata(&state.file).map(|it| it.permissions().mode() & 0o777);
         assert_eq!(mode.ok(), Some(0o600));
         state.forget()?;
         state.forget()?;
-        assert!(!state.names("5bec"));
+        assert!(!state.names("5bec") && !state.names_any());
         fs::remove_dir_all(&folder).during(Kind::Internal, "clean up")
     }
 

@@ -543,3 +543,35 @@ fn an_answer_without_end_is_refused() {
     let (_, ended) = deltas(stream(&calls).as_bytes(), 4_096);
     assert!(ended.is_err_and(|it| it.to_string().contains("tool calls")));
 }
+
+#[test]
+fn half_a_character_costs_no_answer() {
+    let pieces = [
+        r#"{"choices":[{"delta":{"content":"a\ud83d"}}]}"#,
+        r#"{"choices":[{"delta":{"content":"\ude00b"}}]}"#,
+    ];
+    let pieces = pieces.map(|it| format!("data: {it}\n\n")).concat();
+    let end = format!("data: {}\n\n", finish("stop"));
+    let got = answer(&format!("{pieces}{end}"));
+    assert_eq!(got, Ok((said("a\u{fffd}\u{fffd}b"), StopReason::Stop, 0)));
+}
+
+/// Each value takes memory of its own, many times its text.
+#[test]
+fn an_event_of_too_many_values_is_refused_unread() {
+    let many = |it: &str| format!("{{\"x\":[{}0]}}", it.repeat(100_000));
+    let error = format!("event: error\ndata: {}\n\n", many("0,"));
+    for stream in [many("[0],"), format!("data: {}\n\n", many("{},")), error] {
+        let (got, ended) = deltas(stream.as_bytes(), 4_096);
+        assert_eq!(got, []);
+        let text = ended.map_or_else(|it| it.to_string(), |_| String::new());
+        assert!(text.contains("values") || text.contains("[0,0,"), "{text}");
+    }
+}
+
+/// What is cut is marked, so that half a secret is known to be one.
+#[test]
+fn a_piece_that_is_shown_in_part_says_so() {
+    let junk = "x".repeat(1_000);
+    check_fault(&format!("data: {junk}\n\n"), "unavailable", &format!("{}…", &junk[..100]), "");
+}

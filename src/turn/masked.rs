@@ -1,0 +1,69 @@
+//! A message as it is stored, and values as they are told: without a known
+//! secret, wherever a model says one or names its calls by one. What a person
+//! said stays as it is. Opaque data of a provider is none of our words.
+
+use serde_json::Value;
+
+use crate::message::{Block, Content, Message};
+use crate::secret::Redactor;
+
+/// The message without a secret.
+pub(super) fn message(mut message: Message, redactor: &Redactor) -> Message {
+    match &mut message {
+        Message::Assistant(it) => {
+            mask_blocks(&mut it.content, redactor);
+            if let Some(error) = &mut it.error_message {
+                mask(error, redactor);
+            }
+        }
+        Message::ToolResult(it) => {
+            mask(&mut it.tool_call_id, redactor);
+            mask(&mut it.tool_name, redactor);
+            if let Content::Blocks(blocks) = &mut it.content {
+                mask_blocks(blocks, redactor);
+            }
+        }
+        _ => (),
+    }
+    message
+}
+
+/// The value without a secret, also in the names of its fields.
+pub(super) fn value(value: Value, redactor: &Redactor) -> Value {
+    match value {
+        Value::String(it) => Value::String(text(it, redactor)),
+        Value::Array(items) => items.into_iter().map(|it| self::value(it, redactor)).collect(),
+        Value::Object(fields) => {
+            let masked = |(name, it)| (text(name, redactor), self::value(it, redactor));
+            fields.into_iter().map(masked).collect()
+        }
+        other => other,
+    }
+}
+
+/// The text without a secret.
+pub(super) fn text(mut text: String, redactor: &Redactor) -> String {
+    mask(&mut text, redactor);
+    text
+}
+
+fn mask_blocks(blocks: &mut [Block], redactor: &Redactor) {
+    for block in blocks {
+        match block {
+            Block::Text(it) => mask(&mut it.text, redactor),
+            Block::Thinking(it) => mask(&mut it.thinking, redactor),
+            Block::ToolCall(it) => {
+                mask(&mut it.id, redactor);
+                mask(&mut it.name, redactor);
+                it.arguments = value(it.arguments.take(), redactor);
+            }
+            Block::Image(_) | Block::Unknown(_) => (),
+        }
+    }
+}
+
+fn mask(text: &mut String, redactor: &Redactor) {
+    if let std::borrow::Cow::Owned(masked) = redactor.mask(text) {
+        *text = masked;
+    }
+}
