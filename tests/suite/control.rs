@@ -262,6 +262,20 @@ fn a_client_that_reads_too_slowly_loses_its_stream_and_not_its_turn() {
 }
 
 #[test]
+fn a_prompt_in_line_says_for_what_it_waits() {
+    let world = holding();
+    let mut first = world.spawn(["prompt", "a", "--session", "cli:a:1", "hi"]);
+    wait_until("the command runs", || has_started(&world));
+    let mut second = world.spawn(["prompt", "a", "--session", "cli:a:1", "hi"]);
+    let mut told = std::io::BufReader::new(second.stderr.take().expect("a pipe"));
+    let want = "waiting for the turn that runs in the session cli:a:1";
+    crate::support::read_until(&mut told, want);
+    check_abort(&world, "a", "cli:a:1", 200, Some(true));
+    assert_eq!(first.wait().expect("it ends").code(), Some(130));
+    assert_eq!(second.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
 fn a_prompt_in_line_is_refused_when_the_gateway_stops() {
     let world = holding();
     let mut stop = thread::scope(|scope| {
