@@ -1,13 +1,19 @@
 //! The command line's way to a running gateway: HTTP over its Unix socket.
 //! Requests go through ureq with a transport of our own; the upgraded
 //! connection of `beige exec` is written by hand, since it stops being HTTP.
+//! Nothing waits for ever: a gateway that takes connections and answers none
+//! is told as such, with its process id.
 
 use std::fmt;
-use std::io::{BufReader, ErrorKind, Read, Write};
+use std::io::{self, BufReader, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crossbeam_channel::{Sender, bounded, select};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::Value;
 use ureq::Agent;
 use ureq::unversioned::resolver::{ResolvedSocketAddrs, Resolver};
@@ -17,9 +23,15 @@ use ureq::unversioned::transport::{
 
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
+use crate::gateway::daemon::HomeLock;
+use crate::worker::{Cancel, Worker};
 
 /// How long a gateway may be silent; a stream has an empty line a second.
 const SILENCE_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a gateway may take to the head of its answer, which it gives
+/// before it does anything that takes long.
+const HEAD_LIMIT: Duration = Duration::from_secs(15);
 
 /// Largest answer that is read whole, in bytes.
 const MAX_ANSWER: u64 = 64 * 1024 * 1024;
@@ -29,6 +41,7 @@ const MAX_HEAD: usize = 16 * 1024;
 
 /// A gateway's API, by its Unix socket.
 pub(super) struct Api {
+    home: Home,
     socket: PathBuf,
     agent: Agent,
 }
@@ -44,37 +57,52 @@ pub(super) struct Reply {
 impl Api {
     /// The API of the gateway of that home, running or not.
     pub(super) fn new(home: &Home) -> Self {
-        Self::with_limit(home, SILENCE_LIMIT)
+        Self::with(home, SILENCE_LIMIT, None)
     }
 
     /// The same of a gateway that may be silent for so long.
     pub(super) fn with_limit(home: &Home, silence: Duration) -> Self {
+        Self::with(home, silence, None)
+    }
+
+    /// The same; its connections are cut once `cancel` is called off.
+    pub(super) fn called_off_by(home: &Home, cancel: Cancel) -> Self {
+        Self::with(home, SILENCE_LIMIT, Some(cancel))
+    }
+
+    fn with(home: &Home, silence: Duration, cancel: Option<Cancel>) -> Self {
         let socket = home.api_socket();
+        let head = silence.min(HEAD_LIMIT);
         let config = Agent::config_builder()
             .http_status_as_error(false)
+            .timeout_send_request(Some(head))
+            .timeout_send_body(Some(head))
+            .timeout_recv_response(Some(head))
             .timeout_per_read(Some(silence))
             .timeout_per_write(Some(silence))
             .proxy(None)
             .build();
-        let agent = Agent::with_parts(config, ToSocket { socket: socket.clone() }, NoNames);
-        Self { socket, agent }
+        let connector = ToSocket { socket: socket.clone(), limit: head, cancel };
+        let agent = Agent::with_parts(config, connector, NoNames);
+        Self { home: home.clone(), socket, agent }
     }
 
-    /// Whether a gateway answers on the socket.
+    /// Whether a gateway takes connections on the socket.
     pub(super) fn is_there(&self) -> bool {
-        UnixStream::connect(&self.socket).is_ok()
+        match connect(&self.socket, HEAD_LIMIT) {
+            Ok(_) => true,
+            // Its line of connections is full: it is there and takes none.
+            Err(error) => is_late(&error),
+        }
     }
 
     /// GET, the answer as JSON.
     pub(super) fn get(&self, path: &str) -> Result<Value> {
         let what = format!("ask the gateway for {path}");
-        let response = self.agent.get(url(path)).call().map_err(|error| match error {
-            ureq::Error::Timeout(_) => Error::new(Kind::Timeout, "it did not answer in time"),
-            other => Error::new(Kind::Internal, other.to_string()),
-        });
-        let mut response = response.map_err(|it| it.within(what.clone()))?;
+        let response = self.agent.get(url(path)).call();
+        let mut response = response.map_err(|it| self.failed(it, &what))?;
         let text = response.body_mut().with_config().limit(MAX_ANSWER).read_to_string();
-        let text = text.during(Kind::Internal, what.clone())?;
+        let text = text.map_err(|it| self.failed(it, &what))?;
         let value: Value = serde_json::from_str(&text).during(Kind::Internal, what)?;
         match value.get("error").and_then(Value::as_str) {
             Some(error) if response.status().as_u16() >= 400 => {
@@ -92,7 +120,7 @@ impl Api {
         }
         let bytes = serde_json::to_vec(body).during(Kind::Internal, what.clone())?;
         let request = self.agent.post(url(path)).content_type("application/json");
-        let response = request.send(&bytes[..]).during(Kind::Internal, what)?;
+        let response = request.send(&bytes[..]).map_err(|it| self.failed(it, &what))?;
         let status = response.status().as_u16();
         Ok(Reply { status, body: Box::new(response.into_body().into_reader()) })
     }
@@ -100,20 +128,21 @@ impl Api {
     /// Turns a connection into frames. [`Kind::Busy`] when nobody listens or
     /// the gateway drains: nothing was begun then.
     pub(super) fn upgrade(&self, path: &str, protocol: &str) -> Result<BufReader<UnixStream>> {
-        let stream = UnixStream::connect(&self.socket)
-            .during(Kind::Busy, format!("connect to {}", self.socket.display()))?;
         let what = format!("ask the gateway for {path}");
-        stream.set_read_timeout(Some(SILENCE_LIMIT)).during(Kind::Internal, what.clone())?;
+        let stream = connect(&self.socket, HEAD_LIMIT).map_err(|it| self.refused(it, &what))?;
+        stream.set_read_timeout(Some(HEAD_LIMIT)).during(Kind::Internal, what.clone())?;
+        stream.set_write_timeout(Some(HEAD_LIMIT)).during(Kind::Internal, what.clone())?;
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\n\
              Upgrade: {protocol}\r\n\r\n"
         );
-        (&stream).write_all(head.as_bytes()).during(Kind::Busy, what.clone())?;
+        (&stream).write_all(head.as_bytes()).map_err(|it| self.refused(it, &what))?;
         let mut reader = BufReader::new(stream);
-        // A gateway that ends before it answers has begun nothing.
-        let (status, length) = read_head(&mut reader).map_err(|it| it.of_kind(Kind::Busy))?;
+        let head = read_head(&mut reader).map_err(|it| self.refused(it, &what))?;
+        let (status, length) = understood(&head)?;
         if status == 101 {
-            reader.get_ref().set_read_timeout(None).during(Kind::Internal, what)?;
+            reader.get_ref().set_read_timeout(None).during(Kind::Internal, what.clone())?;
+            reader.get_ref().set_write_timeout(None).during(Kind::Internal, what)?;
             return Ok(reader);
         }
         let mut body = Vec::new();
@@ -121,6 +150,64 @@ impl Api {
         read.during(Kind::Internal, what)?;
         Err(refusal(status, &body))
     }
+
+    /// A read that failed in the middle of an answer.
+    pub(super) fn broken(&self, error: io::Error) -> Error {
+        match is_late(&error) {
+            true => self.silent(),
+            false => Error::new(Kind::Internal, format!("read from the gateway: {error}")),
+        }
+    }
+
+    fn failed(&self, error: ureq::Error, what: &str) -> Error {
+        match error {
+            ureq::Error::Timeout(_) => self.silent(),
+            ureq::Error::Io(error) if is_late(&error) => self.silent(),
+            other => Error::new(Kind::Internal, format!("{what}: {other}")),
+        }
+    }
+
+    /// What came instead of a head: a gateway that ends before it answers has
+    /// begun nothing.
+    fn refused(&self, error: io::Error, what: &str) -> Error {
+        match is_late(&error) {
+            true => self.silent(),
+            false => Error::new(Kind::Busy, format!("{what}: {error}")),
+        }
+    }
+
+    fn silent(&self) -> Error {
+        let holder = HomeLock::holder(&self.home).ok().flatten();
+        Error::new(Kind::Timeout, silence(holder.and_then(|it| it.pid)))
+    }
+}
+
+/// What to say of a gateway that runs and does not answer.
+pub(super) fn silence(pid: Option<u32>) -> String {
+    match pid {
+        Some(pid) => format!(
+            "the gateway (pid {pid}) does not answer; if it stays so, end it with `kill -9 {pid}`, \
+             then `beige gateway start`"
+        ),
+        None => "a gateway is there and does not answer; its process is not known yet, try again"
+            .to_owned(),
+    }
+}
+
+fn is_late(error: &io::Error) -> bool {
+    let inner = error.get_ref().and_then(|it| it.downcast_ref());
+    matches!(inner, Some(ureq::Error::Timeout(_)))
+        || matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
+}
+
+/// Connects; a gateway that takes no connections is waited for so long.
+fn connect(socket: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let stream = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    set_socket_timeout(&stream, Timeout::Send, Some(limit))?;
+    rustix::net::connect(&stream, &SocketAddrUnix::new(socket)?)?;
+    set_socket_timeout(&stream, Timeout::Send, None)?;
+    Ok(stream.into())
 }
 
 /// An answer that says no, as an error.
@@ -143,21 +230,25 @@ fn kind_of(status: u16) -> Kind {
     }
 }
 
-/// Status and `Content-Length` of a head, read up to its empty line.
-fn read_head(from: &mut BufReader<UnixStream>) -> Result<(u16, Option<u64>)> {
-    let what = "read the gateway's answer";
+/// A head, up to its empty line.
+fn read_head(from: &mut BufReader<UnixStream>) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         if head.len() >= MAX_HEAD {
-            return Err(Error::new(Kind::Internal, "the gateway's answer has an endless head"));
+            return Err(io::Error::other("its answer has an endless head"));
         }
         let mut byte = [0];
-        from.read_exact(&mut byte).during(Kind::Internal, what)?;
+        from.read_exact(&mut byte)?;
         head.push(byte[0]);
     }
+    Ok(head)
+}
+
+/// Status and `Content-Length` of a head.
+fn understood(head: &[u8]) -> Result<(u16, Option<u64>)> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut headers);
-    response.parse(&head).during(Kind::Internal, what)?;
+    response.parse(head).during(Kind::Internal, "read the gateway's answer")?;
     let length = response.headers.iter().find(|it| it.name.eq_ignore_ascii_case("content-length"));
     let length = length.and_then(|it| std::str::from_utf8(it.value).ok()?.trim().parse().ok());
     Ok((response.code.unwrap_or(0), length))
@@ -184,6 +275,8 @@ pub(super) fn encoded(part: &str) -> String {
 #[derive(Debug)]
 struct ToSocket {
     socket: PathBuf,
+    limit: Duration,
+    cancel: Option<Cancel>,
 }
 
 impl Connector for ToSocket {
@@ -194,16 +287,39 @@ impl Connector for ToSocket {
         details: &ConnectionDetails<'_>,
         _chained: Option<()>,
     ) -> Result<Option<SocketTransport>, ureq::Error> {
-        let stream = UnixStream::connect(&self.socket)?;
+        let stream = connect(&self.socket, self.limit)?;
         let config = details.config;
         let buffers = LazyBuffers::new(config.input_buffer_size(), config.output_buffer_size());
-        Ok(Some(SocketTransport { stream, buffers }))
+        let cut = self.cancel.as_ref().map(|it| Cut::when(it, &stream)).transpose()?;
+        Ok(Some(SocketTransport { stream, buffers, _cut: cut }))
     }
 }
 
 struct SocketTransport {
     stream: UnixStream,
     buffers: LazyBuffers,
+    _cut: Option<Cut>,
+}
+
+/// A thread that shuts a connection once somebody calls it off, so that a
+/// blocked read ends; dropping it ends it.
+struct Cut {
+    _over: Sender<()>, // Dropped first: closing it is what ends the thread.
+    _thread: Worker,
+}
+
+impl Cut {
+    fn when(cancel: &Cancel, stream: &UnixStream) -> io::Result<Self> {
+        let (cancel, stream) = (cancel.clone(), stream.try_clone()?);
+        let (over, is_over) = bounded(0);
+        let thread = Worker::spawn("api-cut", move || {
+            select! {
+                recv(cancel.gone()) -> _ => drop(stream.shutdown(Shutdown::Both)),
+                recv(is_over) -> _ => {}
+            }
+        });
+        Ok(Self { _over: over, _thread: thread.map_err(io::Error::other)? })
+    }
 }
 
 impl fmt::Debug for SocketTransport {

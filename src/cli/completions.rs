@@ -7,10 +7,15 @@ use std::path::PathBuf;
 
 use lexopt::Arg::Value as Positional;
 
+use super::columns::inert;
 use super::table::{Action, COMMON, Command, Flag, NOTHING, Takes, Word, action};
 use super::{COMMANDS, Invocation, print, unknown, unknown_action};
-use crate::config::{Surroundings, examine};
+use crate::config::{Agent, Config, Surroundings, examine};
 use crate::error::{Error, Kind, Result};
+use crate::session::{Listed, Store, Which};
+
+/// Most sessions that are proposed: those that were written last.
+const MOST_SESSIONS: usize = 50;
 
 /// `beige completions`.
 pub(super) const COMMAND: Command = Command {
@@ -22,8 +27,9 @@ Usage: beige completions bash
        beige completions fish
        beige completions answer -- [WORD…]
 
-Prints a script that completes commands, flags, the agents of the configuration
-and files. Into the shell that runs, or its start file:
+Prints a script that completes commands, flags, the agents and models of the
+configuration, the newest 50 sessions, and files. Into the shell that runs, or
+its start file:
 
   bash   eval \"$(beige completions bash)\"
   zsh    source <(beige completions zsh)       (after compinit)
@@ -33,7 +39,7 @@ and files. Into the shell that runs, or its start file:
           cursor; the answer is one proposal a line, with what it means behind
           a tab. `:files` and `:programs` stand for those of the host.
 
-  --config FILE  take the agents from this configuration
+  --config FILE  take agents and models from this configuration
 ",
     takes: NOTHING,
     actions: &[action("bash", &[]), action("zsh", &[]), action("fish", &[]), action("answer", &[])],
@@ -75,7 +81,7 @@ fn answer(invocation: &mut Invocation) -> Result<u8> {
     };
     let place = Place::after(before);
     let mut lines = String::new();
-    for it in place.proposals(current, &|named| agents(invocation, named)) {
+    for it in place.proposals(current, &|asked| found(invocation, asked)) {
         lines.push_str(&format!("{it}\n"));
     }
     print(&lines)?;
@@ -86,13 +92,69 @@ fn lossy(word: OsString) -> String {
     word.to_string_lossy().into_owned()
 }
 
-/// Names of the agents; none where the configuration is not sound, since a
+/// Something of this host that is looked up.
+struct Asked<'a> {
+    kind: Word,
+    /// The agent that stands on the line.
+    agent: Option<&'a str>,
+    /// The configuration that stands on the line.
+    config: Option<PathBuf>,
+}
+
+/// What there is of that kind; nothing where it cannot be read, since a
 /// complaint would stand in the middle of what is being typed.
-fn agents(invocation: &Invocation, named: Option<PathBuf>) -> Vec<String> {
-    let file = named.map_or_else(|| invocation.config_file(), Ok);
-    let (Ok(file), Ok(home)) = (file, invocation.home()) else { return Vec::new() };
-    let examined = examine(&file, &home, &Surroundings::of_this_process());
-    examined.sound.map(|(config, _)| config.agents.into_keys().collect()).unwrap_or_default()
+fn found(invocation: &Invocation, asked: Asked<'_>) -> Vec<String> {
+    match asked.kind {
+        Word::Agent => {
+            let config = config(invocation, asked.config);
+            config.map(|it| it.agents.into_keys().collect()).unwrap_or_default()
+        }
+        Word::Model => {
+            let config = config(invocation, asked.config);
+            config.map(|it| models(&it, asked.agent)).unwrap_or_default()
+        }
+        Word::Session => sessions(invocation, asked.agent),
+        _ => Vec::new(),
+    }
+}
+
+fn config(invocation: &Invocation, named: Option<PathBuf>) -> Option<Config> {
+    let file = named.map_or_else(|| invocation.config_file(), Ok).ok()?;
+    let home = invocation.home().ok()?;
+    examine(&file, &home, &Surroundings::of_this_process()).sound.map(|(config, _)| config)
+}
+
+/// The models of an agent, or of all if there is none of that name.
+fn models(config: &Config, agent: Option<&str>) -> Vec<String> {
+    let one = agent.and_then(|it| config.agents.get(it));
+    let agents: Vec<&Agent> = one.map_or_else(|| config.agents.values().collect(), |it| vec![it]);
+    let mut names: Vec<String> =
+        agents.iter().map(|it| format!("{}/{}", it.model.provider, it.model.model)).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
+/// The newest sessions, each by its key if it has one.
+fn sessions(invocation: &Invocation, agent: Option<&str>) -> Vec<String> {
+    let Ok(home) = invocation.home() else { return Vec::new() };
+    let which = Which { agent: agent.map(str::to_owned), of_agents_too: false };
+    let mut lines = Vec::new();
+    let listed = Store::new(home).list(&which, &mut |session| {
+        lines.extend(session_line(&session));
+        Ok(lines.len() < MOST_SESSIONS)
+    });
+    // What was read before an error is proposed all the same.
+    drop(listed);
+    lines
+}
+
+fn session_line(session: &Listed) -> Option<String> {
+    let word = session.key.as_deref().unwrap_or(&session.session_id);
+    let is_plain = !word.chars().any(char::is_control);
+    let said = inert(session.name.as_deref().unwrap_or(&session.first_message));
+    let said: String = said.replace('\t', " ").chars().take(60).collect();
+    is_plain.then(|| format!("{word}\t{said}").trim_end().to_owned())
 }
 
 /// Where in the table the words so far have led.
@@ -108,6 +170,7 @@ struct Place {
     /// `beige help`.
     in_help: bool,
     config: Option<PathBuf>,
+    agent: Option<String>,
 }
 
 impl Place {
@@ -139,6 +202,9 @@ impl Place {
     }
 
     fn take_operand(&mut self, word: &str) {
+        if self.takes().operands.get(self.operands) == Some(&Word::Agent) {
+            self.agent = Some(word.to_owned());
+        }
         match self.command {
             None if word == "help" => self.in_help = true,
             None => self.command = COMMANDS.iter().find(|it| it.name == word).copied(),
@@ -173,11 +239,7 @@ impl Place {
     }
 
     /// What could stand here, each with what it means behind a tab.
-    fn proposals(
-        self,
-        current: &str,
-        agents: &dyn Fn(Option<PathBuf>) -> Vec<String>,
-    ) -> Vec<String> {
+    fn proposals(self, current: &str, found: &dyn Fn(Asked<'_>) -> Vec<String>) -> Vec<String> {
         match self.program {
             Some(0) => return vec![":programs".into()],
             Some(_) => return vec![":files".into()],
@@ -186,7 +248,7 @@ impl Place {
         let valued = current.split_once('=').filter(|_| current.starts_with("--"));
         let flag = self.owing.or_else(|| self.flag(valued?.0));
         if let Some(kind) = flag.and_then(|it| it.value) {
-            return self.of_kind(kind, agents);
+            return self.of_kind(kind, found);
         }
         if current.starts_with('-') {
             return self.flag_names();
@@ -198,17 +260,20 @@ impl Place {
         let mut proposals: Vec<String> =
             actions.into_iter().flat_map(Command::action_names).map(str::to_owned).collect();
         match self.takes().operands.get(self.operands) {
-            Some(kind) => proposals.extend(self.of_kind(*kind, agents)),
+            Some(kind) => proposals.extend(self.of_kind(*kind, found)),
             None if proposals.is_empty() => proposals = self.flag_names(),
             None => {}
         }
         proposals
     }
 
-    fn of_kind(&self, kind: Word, agents: &dyn Fn(Option<PathBuf>) -> Vec<String>) -> Vec<String> {
+    fn of_kind(&self, kind: Word, found: &dyn Fn(Asked<'_>) -> Vec<String>) -> Vec<String> {
         match kind {
             Word::Any => Vec::new(),
-            Word::Agent => agents(self.config.clone()),
+            Word::Agent | Word::Session | Word::Model => {
+                let (agent, config) = (self.agent.as_deref(), self.config.clone());
+                found(Asked { kind, agent, config })
+            }
             Word::File => vec![":files".into()],
             Word::Program => vec!["--\tthe command follows".into()],
             Word::OneOf(words) => words.iter().map(|it| (*it).to_owned()).collect(),
@@ -236,11 +301,13 @@ mod tests {
     fn proposed(line: &str) -> Vec<String> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
         let (current, before) = words.split_last().expect("a word");
-        let agents = |named: Option<PathBuf>| match named {
-            Some(file) => vec![format!("of {}", file.display())],
-            None => vec!["ada".to_owned(), "bob".to_owned()],
+        let found = |asked: Asked<'_>| match asked {
+            Asked { kind: Word::Session, agent, .. } => vec![format!("session of {agent:?}")],
+            Asked { kind: Word::Model, agent, .. } => vec![format!("model of {agent:?}")],
+            Asked { config: Some(file), .. } => vec![format!("of {}", file.display())],
+            _ => vec!["ada".to_owned(), "bob".to_owned()],
         };
-        let lines = Place::after(before).proposals(current, &agents);
+        let lines = Place::after(before).proposals(current, &found);
         lines.into_iter().map(|it| it.split('\t').next().unwrap_or("").to_owned()).collect()
     }
 
@@ -259,6 +326,17 @@ mod tests {
         check("audit --agent ", &["ada", "bob"]);
         check("audit --agent=", &["ada", "bob"]);
         check("audit --agent = ", &["ada", "bob"]);
+    }
+
+    #[test]
+    fn sessions_and_models_are_those_of_the_agent_on_the_line() {
+        check("prompt ada --session ", &["session of Some(\"ada\")"]);
+        check("exec --session ", &["session of None"]);
+        check("prompt ada --model ", &["model of Some(\"ada\")"]);
+        check("prompt --model=", &["model of None"]);
+        for action in ["show", "export", "rm"] {
+            check(&format!("sessions {action} "), &["session of None"]);
+        }
     }
 
     #[test]

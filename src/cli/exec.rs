@@ -3,12 +3,13 @@
 
 use std::ffi::OsString;
 use std::io::{self, BufReader, ErrorKind};
+use std::net::Shutdown;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, after, bounded, select, unbounded};
 use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 use tool_client::frame;
@@ -16,8 +17,10 @@ use tool_client::frame;
 use super::client::{self, Api};
 use super::table::{Takes, Word, flag, valued};
 use super::{
-    Command, Invocation, complain, logger, print_json, stdin, tell, unknown, write_through,
+    Command, Invocation, complain, failure_document, logger, print_json, stdin, tell, unknown,
+    write_through,
 };
+use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::Gateway;
 use crate::sandbox::pump::{Note, Pump};
@@ -27,6 +30,10 @@ use crate::worker::{self, Cancel};
 
 /// Exit code when beige itself failed.
 const FAILED: u8 = 125;
+
+/// How long a gateway may take to tell the end of a command that was called
+/// off; it ends one within some seconds.
+const END_LIMIT: Duration = Duration::from_secs(15);
 
 /// What `--json` keeps of each stream, in bytes.
 const JSON_LIMIT: usize = 8 * 1024 * 1024;
@@ -63,7 +70,7 @@ Exit codes: CMD's own (126 not executable, 127 not found, 128+n by signal n),
         flags: &[
             valued(&["--timeout"], Word::Any),
             valued(&["--workdir"], Word::Any),
-            valued(&["--session"], Word::Any),
+            valued(&["--session"], Word::Session),
             flag(&["--json"]),
         ],
         operands: &[Word::Agent, Word::Program],
@@ -88,7 +95,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         Err(error) => {
             complain("beige exec", &error);
             if request.json {
-                print_json(&format!("{}\n", json!({ "error": error.to_string() })))?;
+                print_json(&failure_document(&error.to_string()))?;
             }
             Ok(FAILED)
         }
@@ -155,25 +162,35 @@ fn seconds(text: &OsString) -> Result<Duration> {
 
 fn execute(invocation: &Invocation, request: &Request) -> Result<u8> {
     let home = invocation.home()?;
+    // Before signals are taken over: until the gateway has let the command in,
+    // nothing has begun, and a signal ends this process as any other.
+    let door = door(invocation, &home, request)?;
     let (canceller, cancel) = Cancel::pair();
     let (feeding, feed) = stdin::start(canceller)?;
     let mut sink = Sink::new(request.json);
-    let through = through_gateway(&Api::new(&home), request, &feed, &mut sink, &cancel);
+    let through = match door {
+        Some((from, notice)) => {
+            sink.notice = notice;
+            through_gateway(from, request, &feed, &mut sink, &cancel)
+        }
+        None => Err(Error::new(Kind::Busy, "no gateway lets anything in")),
+    };
     let exit = match through {
         Err(error) if error.kind() == Kind::Busy => {
+            sink.notice = None;
             alone(invocation, request, &feed, &mut sink, &cancel)
         }
-        other => {
-            invocation.tell_of_other_config("exec");
-            other
-        }
+        other => other,
     };
+    if let Some(notice) = &sink.notice {
+        tell(&format!("beige exec: {notice}"));
+    }
     let caught = feeding.caught();
     let mut exit = match (exit, caught) {
         // Called off before it began.
         (Err(error), Some(number)) if error.kind() == Kind::Cancelled => {
             if request.json {
-                print_json(&format!("{}\n", json!({ "error": "called off before it began" })))?;
+                print_json(&failure_document("called off before it began"))?;
             }
             return Ok(128 + number);
         }
@@ -188,30 +205,65 @@ fn execute(invocation: &Invocation, request: &Request) -> Result<u8> {
     sink.finish(&exit)
 }
 
-/// The command by the gateway. [`Kind::Busy`] when none runs or it drains.
+/// A connection of frames, and what there is to say of the configuration.
+type Door = (BufReader<UnixStream>, Option<String>);
+
+/// The way into the gateway; `None` if none runs or it drains. An error if a
+/// configuration was named that it does not serve.
+fn door(invocation: &Invocation, home: &Home, request: &Request) -> Result<Option<Door>> {
+    let api = Api::new(home);
+    if !api.is_there() {
+        return Ok(None);
+    }
+    let notice = invocation.notice_of_config()?;
+    let path = format!("/api/agents/{}/exec/stream", client::encoded(&request.agent));
+    match api.upgrade(&path, "beige-exec/1") {
+        Ok(from) => Ok(Some((from, notice))),
+        Err(error) if error.kind() == Kind::Busy => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The command by the gateway. [`Kind::Busy`] if it could not be handed over.
 fn through_gateway(
-    api: &Api,
+    mut from: BufReader<UnixStream>,
     request: &Request,
     feed: &Feed,
     sink: &mut Sink,
     cancel: &Cancel,
 ) -> Result<Exit> {
-    let path = format!("/api/agents/{}/exec/stream", client::encoded(&request.agent));
-    let mut from = api.upgrade(&path, "beige-exec/1")?;
     let mut to = from.get_ref().try_clone().during(Kind::Internal, "duplicate a socket")?;
+    let cut = from.get_ref().try_clone().during(Kind::Internal, "duplicate a socket")?;
     let body = serde_json::to_vec(&wire(request)).during(Kind::Internal, "encode the request")?;
     frame::write_request(&mut to, &body).during(Kind::Busy, "hand over the command")?;
     let (notes, heard) = unbounded();
+    let (over, is_over) = bounded::<()>(0);
     thread::scope(|scope| {
         let pump = Pump { feed, heard: &heard, timeout: None, cancel };
         // A write that fails means that the gateway is gone; the reader says so.
         let _pumping = worker::scoped(scope, "exec-in", move || drop(pump.run(&mut to)))?;
+        let _cutting =
+            worker::scoped(scope, "exec-cut", move || cut_in_time(&cut, cancel, &is_over))?;
         let exit = listen(&mut from, sink, &notes);
         drop(notes);
+        drop(over);
         // Frees the pump if it is blocked in a write.
-        let _ = from.get_ref().shutdown(std::net::Shutdown::Both);
+        let _ = from.get_ref().shutdown(Shutdown::Both);
         exit
     })
+}
+
+/// Cuts the connection to a gateway that tells no end of a command that was
+/// called off.
+fn cut_in_time(connection: &UnixStream, cancel: &Cancel, is_over: &Receiver<()>) {
+    select! {
+        recv(cancel.gone()) -> _ => {}
+        recv(is_over) -> _ => return,
+    }
+    select! {
+        recv(after(END_LIMIT)) -> _ => drop(connection.shutdown(Shutdown::Both)),
+        recv(is_over) -> _ => {}
+    }
 }
 
 fn wire(request: &Request) -> Value {
@@ -292,6 +344,8 @@ const READER_GONE: u8 = 141;
 /// Takes the streams: out as they come, or kept for one JSON document.
 struct Sink {
     json: Option<Kept>,
+    /// What there is to say of the gateway's configuration.
+    notice: Option<String>,
     /// Why standard output took no more.
     lost: Option<io::Error>,
 }
@@ -305,7 +359,7 @@ struct Kept {
 
 impl Sink {
     fn new(json: bool) -> Self {
-        Self { json: json.then(Kept::default), lost: None }
+        Self { json: json.then(Kept::default), notice: None, lost: None }
     }
 
     fn finish(self, exit: &Exit) -> Result<u8> {
@@ -324,6 +378,7 @@ impl Sink {
                 "truncated": kept.truncated,
                 "durationMs": u64::try_from(exit.duration.as_millis()).unwrap_or(u64::MAX),
                 "note": exit.note,
+                "notice": self.notice,
             });
             print_json(&format!("{document}\n"))?;
         } else if let Some(note) = &exit.note {

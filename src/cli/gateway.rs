@@ -4,6 +4,7 @@ mod logs;
 mod serve;
 
 use std::io::{BufRead, BufReader, Read};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::process::{Child, Command as Process, Stdio};
 use std::time::{Duration, Instant};
 
@@ -32,6 +33,12 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// How long a stop may take: 30 s for what runs, then what is called off.
 const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+/// How long a gateway may take to say how it is.
+const STATUS_LIMIT: Duration = Duration::from_secs(8);
+
+/// Whoever waits for longer is told for what.
+const TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// How long a gateway may hold the home without having written who it is.
 const NAME_LIMIT: Duration = Duration::from_secs(5);
@@ -174,7 +181,9 @@ fn start(invocation: &Invocation) -> Result<u8> {
 fn restart(invocation: &Invocation) -> Result<u8> {
     let home = invocation.home()?;
     first_start(invocation, &home)?;
-    if let Err(error) = super::config::check_start(invocation) {
+    let is_sound = super::config::check_start(invocation);
+    let can_start = is_sound.and_then(|()| check_place(invocation, &home));
+    if let Err(error) = can_start {
         let runs = running(&home)?.is_some();
         return Err(if runs { error.within("the running gateway was left alone") } else { error });
     }
@@ -185,6 +194,39 @@ fn restart(invocation: &Invocation) -> Result<u8> {
     }
     stop(&home)?;
     launch(invocation)
+}
+
+/// An error ([`Kind::Config`]) if the configuration names another place than
+/// that of the gateway that runs, and nobody could listen there.
+fn check_place(invocation: &Invocation, home: &Home) -> Result<()> {
+    if running(home)?.is_none() {
+        return Ok(());
+    }
+    let Some(config) = super::config::sound(invocation)? else { return Ok(()) };
+    // A gateway that does not answer has its place all the same; without it
+    // nothing can be compared.
+    let health = Api::with_limit(home, STATUS_LIMIT).get("/api/health");
+    let Some(own) = health.ok().and_then(|it| it["address"].as_str()?.parse().ok()) else {
+        return Ok(());
+    };
+    let (host, port) = (config.gateway.host.as_str(), config.gateway.port);
+    let what = format!(
+        "listen on {host}:{port} (set gateway.host to an address of this machine and gateway.port \
+         to a free port, or end what uses this one)"
+    );
+    let places = (host, port).to_socket_addrs().during(Kind::Config, what.clone())?;
+    let places: Vec<SocketAddr> = places.map(|it| trial(it, own)).collect();
+    TcpListener::bind(&places[..]).map(drop).during(Kind::Config, what)
+}
+
+/// Where to try whether a place can be had: at any port of the address if the
+/// gateway that makes way is what uses this one.
+fn trial(mut place: SocketAddr, own: SocketAddr) -> SocketAddr {
+    let is_any = place.ip().is_unspecified() || own.ip().is_unspecified();
+    if place.port() == own.port() && (is_any || place.ip() == own.ip()) {
+        place.set_port(0);
+    }
+    place
 }
 
 /// Has the gateway that runs start afresh and waits until it answers again.
@@ -232,13 +274,22 @@ fn launch(invocation: &Invocation) -> Result<u8> {
         let _ = BufReader::new(stdout).take(64).read_line(&mut line);
         let _ = said.send(line);
     })?;
-    let word = select! {
-        recv(heard) -> line => line.unwrap_or_default(),
-        recv(after(START_LIMIT)) -> _ => {
-            let _ = daemon.kill();
-            let what = format!("the gateway did not answer within {} s", START_LIMIT.as_secs());
-            return Err(Error::new(Kind::Timeout, what));
-        }
+    let (deadline, soon) = (after(START_LIMIT), after(TELL_AFTER));
+    let mut word = select! {
+        recv(heard) -> line => Some(line.unwrap_or_default()),
+        recv(soon) -> _ => None,
+    };
+    if word.is_none() {
+        tell_of_prompt(&invocation.home()?);
+        word = select! {
+            recv(heard) -> line => Some(line.unwrap_or_default()),
+            recv(deadline) -> _ => None,
+        };
+    }
+    let Some(word) = word else {
+        let _ = daemon.kill();
+        let what = format!("the gateway did not answer within {} s", START_LIMIT.as_secs());
+        return Err(Error::new(Kind::Timeout, what));
     };
     drop(reader);
     if let Some(address) = word.strip_prefix(READY) {
@@ -247,6 +298,14 @@ fn launch(invocation: &Invocation) -> Result<u8> {
         return Ok(0);
     }
     failed_start(daemon)
+}
+
+/// Says so if a prompt holds the home, for which a start waits.
+fn tell_of_prompt(home: &Home) {
+    let holder = HomeLock::holder(home).ok().flatten().filter(|it| it.role == Role::Prompt);
+    if let Some(pid) = holder.and_then(|it| it.pid) {
+        tell(&format!("waiting for a prompt without a gateway (pid {pid}), at most 30 s …"));
+    }
 }
 
 fn spawn_daemon(invocation: &Invocation) -> Result<Child> {
@@ -295,17 +354,29 @@ fn stop(home: &Home) -> Result<u8> {
     // At its very end it holds the home and has no name any more.
     while running(home)?.is_some_and(|it| it.pid.is_none_or(|it| it == pid_number(pid))) {
         if started.elapsed() > STOP_LIMIT {
-            let what = format!("the gateway (pid {}) still runs after 60 s", pid.as_raw_nonzero());
-            return Err(Error::new(Kind::Timeout, what));
+            return Err(still_runs(pid));
         }
-        if !told && started.elapsed() > Duration::from_secs(1) {
-            tell("waiting for calls that run (at most 30 s) …");
+        if !told && started.elapsed() > TELL_AFTER {
+            tell(&format!(
+                "waiting for what runs: after 30 s it is called off, after {} s given up …",
+                STOP_LIMIT.as_secs()
+            ));
             told = true;
         }
         select! { recv(after(PAUSE)) -> _ => {} }
     }
     print("the gateway has stopped\n")?;
     Ok(0)
+}
+
+fn still_runs(pid: Pid) -> Error {
+    let what = format!(
+        "the gateway (pid {pid}) still runs after {} s; it stops once what it waits for lets go, \
+         or end it with `kill -9 {pid}`",
+        STOP_LIMIT.as_secs(),
+        pid = pid.as_raw_nonzero(),
+    );
+    Error::new(Kind::Timeout, what)
 }
 
 /// Process id of the gateway that holds the home, if any. One that has none
@@ -338,7 +409,8 @@ fn running(home: &Home) -> Result<Option<Holder>> {
 fn status(invocation: &Invocation, json: bool) -> Result<u8> {
     let home = invocation.home()?;
     let holder = running(&home)?;
-    let health = holder.as_ref().map(|_| Api::new(&home).get("/api/health"));
+    let api = Api::with_limit(&home, STATUS_LIMIT);
+    let health = holder.as_ref().map(|_| api.get("/api/health"));
     let health = health.and_then(Result::ok);
     let answers = health.is_some();
     let pid = holder.as_ref().and_then(|it| it.pid);
@@ -358,9 +430,9 @@ fn status(invocation: &Invocation, json: bool) -> Result<u8> {
 }
 
 fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
-    let pid = pid.map_or_else(|| "not known yet".to_owned(), |it| it.to_string());
     match health {
         Some(health) => {
+            let pid = pid.map_or_else(|| "not known yet".to_owned(), |it| it.to_string());
             let number = |name| health.get(name).and_then(Value::as_u64).unwrap_or(0);
             let mut text = format!(
                 "the gateway runs (pid {pid}){}, up {} s, {}, {}{}\n",
@@ -377,7 +449,7 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
             }
             text
         }
-        None if runs => format!("the gateway (pid {pid}) does not answer\n"),
+        None if runs => format!("{}\n", client::silence(pid)),
         None => "no gateway is running\n".to_owned(),
     }
 }
@@ -403,4 +475,29 @@ fn waiting(number: u64) -> String {
 
 fn sandboxes(number: u64) -> String {
     format!("{number} with a sandbox ready")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_that_does_not_stop_is_told_with_what_to_do() {
+        let pid = Pid::from_raw(4711).expect("a process id");
+        let told = still_runs(pid).to_string();
+        assert!(told.contains("after 60 s") && told.contains("`kill -9 4711`"), "{told}");
+    }
+
+    #[test]
+    fn a_place_of_the_gateway_that_makes_way_is_not_tried() {
+        let check = |place: &str, own: &str, want: &str| {
+            let address = |it: &str| it.parse::<SocketAddr>().expect("an address");
+            assert_eq!(trial(address(place), address(own)), address(want), "{place} {own}");
+        };
+        check("127.0.0.1:80", "127.0.0.1:80", "127.0.0.1:0");
+        check("0.0.0.0:80", "127.0.0.1:80", "0.0.0.0:0");
+        check("127.0.0.2:80", "0.0.0.0:80", "127.0.0.2:0");
+        check("127.0.0.2:80", "127.0.0.1:80", "127.0.0.2:80");
+        check("127.0.0.1:81", "127.0.0.1:80", "127.0.0.1:81");
+    }
 }

@@ -25,6 +25,7 @@ use std::ffi::OsString;
 use std::io::{self, ErrorKind, IsTerminal};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -58,7 +59,13 @@ const COMMANDS: &[&Command] = &[
 pub struct Invocation {
     parser: lexopt::Parser,
     config: Option<PathBuf>,
+    /// Whether one JSON document was asked for.
+    json: bool,
 }
+
+/// Whether anything has been written on standard output: one document must
+/// stay one.
+static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
 
 /// Runs the command line; gives the exit code. Everything a person must know
 /// has been written then.
@@ -91,10 +98,13 @@ fn dispatch(mut parser: lexopt::Parser) -> Result<u8, Failure> {
             Some(Value(name)) if name == "help" => return help(&mut parser),
             Some(Value(name)) => {
                 let command = find(&name).map_err(|it| (None, it))?;
-                let mut invocation = Invocation { parser, config };
+                let mut invocation = Invocation { parser, config, json: false };
                 return (command.run)(&mut invocation).or_else(|error| match error.kind() {
                     Kind::Cancelled if invocation.help_asked(&error) => say(command.help),
-                    _ => Err((Some(command), error)),
+                    _ => {
+                        invocation.tell_failure(&error).map_err(|it| (Some(command), it))?;
+                        Err((Some(command), error))
+                    }
                 });
             }
             Some(other) => {
@@ -175,7 +185,7 @@ impl Invocation {
     #[cfg(test)]
     fn of<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Self {
         let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
-        Self { parser: lexopt::Parser::from_args(arguments), config: None }
+        Self { parser: lexopt::Parser::from_args(arguments), config: None, json: false }
     }
 
     /// The next argument that is the command's own: `--config FILE` and
@@ -190,6 +200,7 @@ impl Invocation {
             if ahead == "--help" || ahead == "-h" {
                 return Err(Error::new(Kind::Cancelled, HELP));
             }
+            self.json |= ahead == "--json";
             let is_config =
                 ahead.to_str().is_some_and(|it| it.split('=').next() == Some("--config"));
             if !is_config {
@@ -197,6 +208,17 @@ impl Invocation {
             }
             self.parser.next().map_err(usage)?;
             self.config = Some(self.parser.value().map_err(usage)?.into());
+        }
+    }
+
+    /// The one document of a command that failed, for whoever asked for one
+    /// and has none yet. Wrong usage is for who writes the call, not for a
+    /// program.
+    fn tell_failure(&self, error: &Error) -> Result<()> {
+        let is_for_programs = !matches!(error.kind(), Kind::Usage | Kind::Cancelled);
+        match self.json && is_for_programs && !HAS_PRINTED.load(Ordering::Relaxed) {
+            true => print_json(&failure_document(&error.to_string())),
+            false => Ok(()),
         }
     }
 
@@ -265,12 +287,24 @@ impl Invocation {
         }
     }
 
+    /// What a person should know of the configuration of the gateway that is
+    /// about to be used: that it has changed. An error ([`Kind::Config`]) if
+    /// another one was named, since a call would then run by rules that nobody
+    /// meant.
+    fn notice_of_config(&self) -> Result<Option<String>> {
+        let Some(used) = ConfigInUse::of_gateway(&self.home()?) else { return Ok(None) };
+        match self.named_config_file()?.and_then(|it| used.differs_from(&it)) {
+            Some(difference) => Err(Error::new(Kind::Config, difference)),
+            None => Ok(used.change()),
+        }
+    }
+
     /// The checked configuration, its warnings told, and a redactor that
     /// knows its secrets.
     pub fn load_config(&self) -> Result<(Config, Redactor)> {
         let loaded = load(&self.config_file()?, &self.home()?)?;
         for warning in &loaded.warnings {
-            tell(&format!("warning: {warning}"));
+            tell(warning);
         }
         let redactor = Redactor::new();
         for secret in &loaded.config.secrets {
@@ -288,11 +322,21 @@ fn unknown(command: &Command, argument: &Arg<'_>) -> Error {
             Kind::Usage,
             format!("`{}` is one argument too many for `beige {}`", text.display(), command.name),
         ),
-        other => {
+        other => misplaced(command, &shown(other)).unwrap_or_else(|| {
             let known: Vec<&str> = command.long_flags().collect();
             unknown_flag(&shown(other), &known)
-        }
+        }),
     }
+}
+
+/// A usage error for a flag that belongs to other actions of the command.
+fn misplaced(command: &Command, flag: &str) -> Option<Error> {
+    let takes = |it: &&table::Action| it.takes.flags.iter().any(|it| it.names.contains(&flag));
+    let owners = command.actions.iter().filter(takes);
+    let owners: Vec<String> =
+        owners.map(|it| format!("`beige {} {}`", command.name, it.name)).collect();
+    let what = format!("`{flag}` belongs to {}", owners.join(" and "));
+    (!owners.is_empty()).then(|| Error::new(Kind::Usage, what))
 }
 
 /// A usage error for a word after a command that is none of its actions.
@@ -322,6 +366,12 @@ fn shown(argument: &Arg<'_>) -> String {
 /// A usage error out of the argument parser.
 pub fn usage(error: lexopt::Error) -> Error {
     Error::new(Kind::Usage, error.to_string())
+}
+
+/// The document of a command that failed, instead of the one that was asked
+/// for; its words are those on standard error.
+fn failure_document(error: &str) -> String {
+    format!("{}\n", serde_json::json!({ "error": error }))
 }
 
 /// Writes to standard output. A reader that went away (`| head`) is
@@ -405,6 +455,7 @@ fn is_watched() -> bool {
 }
 
 fn write_to(out: impl AsFd, text: &str) -> Result<()> {
+    HAS_PRINTED.store(true, Ordering::Relaxed);
     write_through(out, text.as_bytes()).map_err(|error| {
         let kind =
             if error.kind() == ErrorKind::BrokenPipe { Kind::Cancelled } else { Kind::Internal };

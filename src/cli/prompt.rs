@@ -2,21 +2,24 @@
 //! Through the gateway if one runs, else in this process, which then holds
 //! the home for its turn.
 
+mod told;
+
 use std::io::{self, BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
 use lexopt::Arg::{Long, Value as Positional};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use self::told::{ABORTED, Form, Told};
 use super::client::{self, Api};
 use super::table::{Takes, Word, flag, valued};
-use super::{Command, Invocation, logger, present, print_json, tell, unknown};
+use super::{Command, Invocation, logger, tell, unknown};
 use crate::config::{Config, Home, ModelRef};
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::{HomeLock, Role};
 use crate::gateway::{Gateway, PromptRequest};
 use crate::secret::Redactor;
-use crate::turn::{TurnEvent, category_of};
+use crate::turn::TurnEvent;
 use crate::worker::Cancel;
 
 /// Longest prompt on standard input, in bytes.
@@ -35,8 +38,8 @@ const GATEWAY_LIMIT: Duration = Duration::from_secs(90);
 /// Meanwhile it is looked this often whether a gateway has come up.
 const HOME_LOOK: Duration = Duration::from_millis(250);
 
-/// Exit code of a turn that was called off.
-const ABORTED: u8 = 130;
+/// Whoever waits for longer is told for whom.
+const TELL_AFTER: Duration = Duration::from_secs(1);
 
 /// `beige prompt`.
 pub(super) const COMMAND: Command = Command {
@@ -49,8 +52,10 @@ Usage: beige prompt AGENT [OPTIONS] TEXT
 Options:
   --session KEY   go on in this conversation (default: a new one each time)
   --model P/M     a model of the agent's list, as provider/model
-  --json          one JSON document: {\"response\", \"session\"}, or of a turn
-                  that failed {\"error\", \"category\", \"partial\", \"session\"}, or
+  --json          one JSON document: {\"response\", \"session\"}, with a \"note\" if
+                  the answer is empty or cut and a \"notice\" if the gateway's
+                  configuration has changed since it read it; or of a turn that
+                  failed {\"error\", \"category\", \"partial\", \"session\"}, or
                   {\"error\", \"category\"} if none was begun
   --stream-json   one JSON object a line for each event of the turn
   --config FILE   use this configuration
@@ -60,8 +65,8 @@ by a signal.
 ",
     takes: Takes {
         flags: &[
-            valued(&["--session"], Word::Any),
-            valued(&["--model"], Word::Any),
+            valued(&["--session"], Word::Session),
+            valued(&["--model"], Word::Model),
             flag(&["--json"]),
             flag(&["--stream-json"]),
         ],
@@ -80,22 +85,22 @@ struct Asked {
     form: Form,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Form {
-    /// The answer as text.
-    #[default]
-    Text,
-    /// One document.
-    Json,
-    /// Events.
-    Stream,
+impl Asked {
+    fn set_form(&mut self, form: Form) -> Result<()> {
+        if self.form != Form::Text && self.form != form {
+            return Err(Error::new(Kind::Usage, "take one of `--json` and `--stream-json`"));
+        }
+        self.form = form;
+        Ok(())
+    }
 }
 
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
+    let asked_session = asked.session.is_some();
     let request = request(asked.agent, asked.text, asked.session, asked.model)?;
     let session = request.session_key.clone();
-    let mut told = Told { form: asked.form, session, code: 1, has_ended: false };
+    let mut told = Told::new(asked.form, session, asked_session);
     match execute(invocation, request, &mut told) {
         Err(error) if !told.has_ended && !is_silent(&error) => {
             told.tell_failure(&error)?;
@@ -116,14 +121,9 @@ fn is_silent(error: &Error) -> bool {
 
 fn execute(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Result<u8> {
     let api = Api::new(&invocation.home()?);
-    match through_gateway(&api, &request, told) {
-        Err(error) if error.kind() == Kind::Busy => {
-            without_gateway(invocation, request, &api, told)
-        }
-        other => {
-            invocation.tell_of_other_config("prompt");
-            other.map(|()| told.code)
-        }
+    match through_gateway(invocation, &api, &request, told) {
+        Err(error) if error.kind() == Kind::Busy => without_gateway(invocation, request, told),
+        other => other.map(|()| told.code),
     }
 }
 
@@ -133,8 +133,8 @@ fn parse(invocation: &mut Invocation) -> Result<Asked> {
         match argument {
             Long("session") => asked.session = Some(invocation.text()?),
             Long("model") => asked.model = Some(model(&invocation.text()?)?),
-            Long("json") => asked.form = Form::Json,
-            Long("stream-json") => asked.form = Form::Stream,
+            Long("json") => asked.set_form(Form::Json)?,
+            Long("stream-json") => asked.set_form(Form::Stream)?,
             Positional(word) if asked.agent.is_none() => asked.agent = Some(text(word)?),
             Positional(word) if asked.text.is_none() => asked.text = Some(text(word)?),
             Positional(_) => {
@@ -172,6 +172,9 @@ fn request(
     let agent = agent.ok_or_else(|| Error::new(Kind::Usage, usage))?;
     let text = text.ok_or_else(|| Error::new(Kind::Usage, usage))?;
     let message = if text == "-" { read_prompt()? } else { text };
+    if message.trim().is_empty() {
+        return Err(Error::new(Kind::Usage, format!("the prompt is empty; {usage}")));
+    }
     // A conversation of its own for each call that names none.
     let session = session.unwrap_or_else(|| {
         format!("cli:{agent}:{}-{}", crate::clock::now().compact(), std::process::id())
@@ -193,8 +196,29 @@ fn read_prompt() -> Result<String> {
     Ok(text)
 }
 
-/// The turn by the gateway. [`Kind::Busy`] when none runs or it drains.
-fn through_gateway(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<()> {
+/// The turn by the gateway. [`Kind::Busy`] when none runs or it drains;
+/// [`Kind::Config`] if a configuration was named that it does not serve.
+fn through_gateway(
+    invocation: &Invocation,
+    api: &Api,
+    request: &PromptRequest,
+    told: &mut Told,
+) -> Result<()> {
+    if !api.is_there() {
+        return Err(Error::new(Kind::Busy, "no gateway is running"));
+    }
+    told.notice = invocation.notice_of_config()?;
+    let done = ask(api, request, told);
+    let is_let_in = done.as_ref().err().is_none_or(|it| it.kind() != Kind::Busy);
+    match told.notice.take() {
+        Some(notice) if is_let_in => tell(&format!("beige prompt: {notice}")),
+        _ => {}
+    }
+    done
+}
+
+/// Asks the gateway and shows what it tells, to the end of the turn.
+fn ask(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<()> {
     let path = format!("/api/agents/{}/prompt/stream", client::encoded(&request.agent));
     let model =
         request.model.as_ref().map(|it| json!({"provider": it.provider, "modelId": it.model}));
@@ -211,12 +235,13 @@ fn through_gateway(api: &Api, request: &PromptRequest, told: &mut Told) -> Resul
     loop {
         let mut line = Vec::new();
         let count = (&mut lines).take(MAX_EVENT).read_until(b'\n', &mut line);
-        if count.during(Kind::Internal, "read from the gateway")? == 0 {
+        if count.map_err(|it| api.broken(it))? == 0 {
             let what = "the gateway ended before the turn did; what it said is in the session";
             return Err(Error::new(Kind::Internal, what));
         }
         if line.trim_ascii().is_empty() {
-            continue; // A sign of life.
+            told.wait_for_turn(); // A sign of life, after a second without an event.
+            continue;
         }
         let line = String::from_utf8(line).during(Kind::Internal, "read an event")?;
         if told.tell(&line)? {
@@ -227,19 +252,16 @@ fn through_gateway(api: &Api, request: &PromptRequest, told: &mut Told) -> Resul
 
 /// The turn in this process, or after all by a gateway that has come up
 /// meanwhile. Gives the exit code.
-fn without_gateway(
-    invocation: &Invocation,
-    request: PromptRequest,
-    api: &Api,
-    told: &mut Told,
-) -> Result<u8> {
+fn without_gateway(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Result<u8> {
     let (config, redactor) = invocation.load_config()?;
     logger::for_one_call(redactor.clone())?;
     config.home.create()?;
     let (canceller, cancel) = Cancel::pair();
     let signals = super::stdin::cancel_on_signal(canceller)?;
-    let done = match wait_for_home(&config.home, api, &request, told, &cancel) {
+    let done = match wait_for_home(invocation, &config.home, &request, told, &cancel) {
         Ok(Some(_home)) => alone(config, redactor, request, told, &cancel),
+        // The connection was cut by the signal.
+        Err(_) if cancel.is_cancelled() => Err(Error::new(Kind::Cancelled, "called off")),
         other => other.map(drop),
     };
     match (done, signals.caught()) {
@@ -252,23 +274,40 @@ fn without_gateway(
 /// The home, once nobody else holds it; `None` if a gateway has taken it and
 /// then served the prompt.
 fn wait_for_home(
+    invocation: &Invocation,
     home: &Home,
-    api: &Api,
     request: &PromptRequest,
     told: &mut Told,
     cancel: &Cancel,
 ) -> Result<Option<HomeLock>> {
+    let api = Api::called_off_by(home, cancel.clone());
     let started = Instant::now();
+    let mut is_told = false;
     loop {
         match HomeLock::take(home, Role::Prompt, HOME_LOOK, cancel) {
             Err(error) if worth_waiting(&error, started.elapsed()) => {}
             other => return other.map(Some),
         }
-        match through_gateway(api, request, told) {
+        if !is_told && started.elapsed() > TELL_AFTER {
+            is_told = tell_of_holder(home);
+        }
+        match through_gateway(invocation, &api, request, told) {
             Err(error) if error.kind() == Kind::Busy => {}
             other => return other.map(|()| None),
         }
     }
+}
+
+/// Says for whom the prompt waits, once that one is known.
+fn tell_of_holder(home: &Home) -> bool {
+    let holder = HomeLock::holder(home).ok().flatten();
+    let Some((role, pid)) = holder.and_then(|it| Some((it.role, it.pid?))) else { return false };
+    let whom = match role {
+        Role::Prompt => "another prompt",
+        Role::Gateway => "the gateway, which starts or stops",
+    };
+    tell(&format!("beige prompt: waiting for {whom} (pid {pid})"));
+    true
 }
 
 /// Whether who holds the home may still let go of it.
@@ -301,119 +340,4 @@ fn alone(
     };
     gateway.handle().prompt_here(request, &mut each, cancel)?;
     outcome
-}
-
-/// Shows a turn in the form that was asked for.
-struct Told {
-    form: Form,
-    session: Option<String>,
-    code: u8,
-    /// Whether the turn's end has been shown.
-    has_ended: bool,
-}
-
-impl Told {
-    /// Shows one event, a line of JSON; `true` after the last.
-    fn tell(&mut self, line: &str) -> Result<bool> {
-        let event: Value = serde_json::from_str(line).during(Kind::Internal, "read an event")?;
-        if self.form == Form::Stream {
-            // As it came: a program may look at its beginning only.
-            print_json(&format!("{}\n", line.trim_end()))?;
-        }
-        self.show(&event)
-    }
-
-    fn show(&mut self, event: &Value) -> Result<bool> {
-        let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
-        let kind = text("type");
-        self.has_ended |= matches!(kind, "done" | "blocked" | "error");
-        match kind {
-            "done" => {
-                self.code = 0;
-                self.answer(text("response"), event)?;
-            }
-            "blocked" => {
-                if self.form == Form::Json {
-                    self.refused(text("reason"))?;
-                }
-                tell(&format!("beige prompt: refused: {}", text("reason")));
-            }
-            "error" => {
-                if self.form == Form::Text && !text("partial").is_empty() {
-                    present(&format!("{}\n", text("partial").trim_end()))?;
-                }
-                if self.form == Form::Json {
-                    self.failure(event)?;
-                }
-                self.code = if text("category") == "aborted" { ABORTED } else { 1 };
-                tell(&format!("beige prompt: {}", text("message")));
-            }
-            "tool_start" if self.form == Form::Text && super::is_watched() => {
-                tell(&tool_line(event));
-            }
-            _ => {}
-        }
-        Ok(self.has_ended)
-    }
-
-    /// What no turn tells, since none was begun or its end was not heard.
-    fn tell_failure(&mut self, error: &Error) -> Result<()> {
-        self.has_ended = true;
-        match self.form {
-            Form::Text => Ok(()),
-            Form::Json => {
-                let category = category_of(error.kind());
-                let document = json!({ "error": error.to_string(), "category": category });
-                print_json(&format!("{document}\n"))
-            }
-            Form::Stream => {
-                let error = serde_json::to_string(&TurnEvent::refused(error));
-                print_json(&format!("{}\n", error.during(Kind::Internal, "encode an event")?))
-            }
-        }
-    }
-
-    fn refused(&self, reason: &str) -> Result<()> {
-        let document = json!({"error": reason, "category": "blocked", "session": self.session});
-        print_json(&format!("{document}\n"))
-    }
-
-    /// A failed turn as the one document: what the event says, and where the
-    /// conversation can be gone on with.
-    fn failure(&self, event: &Value) -> Result<()> {
-        let document = json!({
-            "error": event.get("message"), "category": event.get("category"),
-            "partial": event.get("partial"), "session": self.session,
-        });
-        print_json(&format!("{document}\n"))
-    }
-
-    fn answer(&self, response: &str, event: &Value) -> Result<()> {
-        match self.form {
-            Form::Text => {
-                if let Some(note) = event.get("note").and_then(Value::as_str) {
-                    tell(&format!("beige prompt: {note}"));
-                }
-                present(&format!("{}\n", response.trim_end_matches('\n')))
-            }
-            Form::Json => {
-                let document = json!({"response": response, "session": self.session});
-                print_json(&format!("{document}\n"))
-            }
-            Form::Stream => Ok(()),
-        }
-    }
-}
-
-/// What a person sees of a tool call: its first argument, shortened.
-fn tool_line(event: &Value) -> String {
-    let tool = event.get("tool").and_then(Value::as_str).unwrap_or_default();
-    let params = event.get("params").and_then(Value::as_object);
-    let first = params.and_then(|it| it.get("command").or_else(|| it.get("path")));
-    let first = first.and_then(Value::as_str).unwrap_or_default();
-    let short = |text: &str| {
-        let shown: String = text.chars().take(100).collect();
-        shown.replace(['\n', '\r', '\t'], " ")
-    };
-    format!("· {}: {}", short(tool), short(first))
 }

@@ -168,11 +168,12 @@ fn with_a_way_out(source: &Source) -> impl Fn(Error) -> Error {
 fn list(json: bool) -> Result<()> {
     let home = Home::from_env()?;
     // A home that only ever used bubblewrap has no need of Docker.
-    let listed = match docker::available() {
+    let answers = docker::available();
+    let listed = match &answers {
         Ok(()) if home.root().exists() => docker::list(&instance(&home)?)?,
         Ok(()) => Vec::new(),
         Err(error) => {
-            tell_of_no_docker(&home, "containers are not listed", &error)?;
+            tell_of_no_docker(&home, "containers are not listed", error)?;
             Vec::new()
         }
     };
@@ -184,6 +185,8 @@ fn list(json: bool) -> Result<()> {
         return print_json(&format!("{}\n", serde_json::Value::Array(rows.collect())));
     }
     if listed.is_empty() {
+        // Without Docker it has been said that there is nothing to list.
+        answers.iter().for_each(|()| tell("no sandboxes"));
         return Ok(());
     }
     let head = ["AGENT", "STATUS", "IMAGE", "CONTAINER"].map(str::to_owned);
@@ -219,7 +222,7 @@ fn tell_of_no_docker(home: &Home, what: &str, error: &Error) -> Result<()> {
 fn remove(agent: Option<String>) -> Result<()> {
     let home = Home::from_env()?;
     if !home.root().exists() {
-        return Ok(());
+        return none_to_remove(agent.as_deref());
     }
     let instance = instance(&home)?;
     // A home that only ever used bubblewrap has no need of Docker.
@@ -235,11 +238,9 @@ fn remove(agent: Option<String>) -> Result<()> {
     let mut agents: BTreeSet<String> = containers.into_iter().map(|it| it.agent).collect();
     agents.extend(with_container.iter().cloned());
     agents.extend(bubblewrap::agents(&instance));
-    if let Some(agent) = agent {
-        if !agents.contains(&agent) {
-            return Err(Error::new(Kind::Missing, format!("`{agent}` has no sandbox here")));
-        }
-        agents.retain(|it| *it == agent);
+    agents.retain(|it| agent.as_ref().is_none_or(|agent| it == agent));
+    if agents.is_empty() && (has_docker || agent.is_some()) {
+        return none_to_remove(agent.as_deref());
     }
     for agent in agents {
         remove_one(&home, &instance, &agent)?;
@@ -252,6 +253,16 @@ fn remove(agent: Option<String>) -> Result<()> {
         })?;
     }
     Ok(())
+}
+
+fn none_to_remove(agent: Option<&str>) -> Result<()> {
+    match agent {
+        Some(agent) => Err(Error::new(Kind::Missing, format!("`{agent}` has no sandbox here"))),
+        None => {
+            tell("no sandboxes");
+            Ok(())
+        }
+    }
 }
 
 fn remove_one(home: &Home, instance: &str, agent: &str) -> Result<()> {

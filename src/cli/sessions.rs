@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -19,8 +19,9 @@ use super::{
 use crate::clock::now;
 use crate::config::nearest;
 use crate::error::{During, Error, Kind, Result};
-use crate::message::{Block, Content, Message};
+use crate::message::{Block, Content, Message, StopReason};
 use crate::session::{Found, Listed, Page, Store, Told, Which};
+use crate::turn::CUT_AT_LIMIT;
 
 /// The command.
 pub(super) const COMMAND: Command = Command {
@@ -38,10 +39,13 @@ pub(super) const COMMAND: Command = Command {
         },
         Action {
             name: "show",
-            takes: Takes { flags: &[flag(&["--json"])], operands: &[Word::Any] },
+            takes: Takes { flags: &[flag(&["--json"])], operands: &[Word::Session] },
         },
-        Action { name: "export", takes: Takes { flags: &[], operands: &[Word::Any, Word::File] } },
-        Action { name: "rm", takes: Takes { flags: &[], operands: &[Word::Any] } },
+        Action {
+            name: "export",
+            takes: Takes { flags: &[], operands: &[Word::Session, Word::File] },
+        },
+        Action { name: "rm", takes: Takes { flags: &[], operands: &[Word::Session] } },
     ],
     run,
 };
@@ -63,7 +67,8 @@ show    one conversation, the oldest message first
   --json   one JSON document: {\"session\", \"messages\": [{\"id\", \"timestamp\",
            \"message\"}...], \"more\"}
 export  the session's file as it stands (JSONL in pi's format) on standard
-        output, or in a new FILE; one that exists is not written over
+        output (also if FILE is -), or in a new FILE; one that exists is not
+        written over
 rm      removes sessions for good, without a question: file and key; refused
         while a turn runs in it
 
@@ -150,6 +155,8 @@ fn parse_export(invocation: &mut Invocation) -> Result<Request> {
             other => return Err(unknown(&COMMAND, &other)),
         }
     }
+    // As everywhere, a dash stands for the stream.
+    let file = file.filter(|it| it.as_os_str() != "-");
     Ok(Request::Export { session: session.ok_or_else(|| which_one("export"))?, file })
 }
 
@@ -322,7 +329,11 @@ fn for_people(told: &Told) -> String {
     let (who, body) = match &told.message {
         Message::User(it) => ("user".to_owned(), content(&it.content)),
         Message::Assistant(it) => {
-            let end = it.error_message.as_ref().map(|it| format!("[{it}]\n")).unwrap_or_default();
+            let mut end =
+                it.error_message.as_ref().map(|it| format!("[{it}]\n")).unwrap_or_default();
+            if it.stop_reason == StopReason::Length {
+                end.push_str(&format!("[{CUT_AT_LIMIT}]\n"));
+            }
             (format!("assistant {}/{}", it.provider, it.model), blocks(&it.content) + &end)
         }
         Message::ToolResult(it) => {
@@ -371,7 +382,16 @@ fn export(store: &Store, session: &str, file: Option<&Path>) -> Result<()> {
     let what = format!("write the new file {}", path.display());
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
-    let mut new = options.open(path).during(Kind::Internal, what.clone())?;
+    let mut new = match options.open(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let what = format!(
+                "{} exists and is not written over; name another file, or remove it first",
+                path.display()
+            );
+            return Err(Error::new(Kind::Conflict, what));
+        }
+        other => other.during(Kind::Internal, what.clone())?,
+    };
     let written = store.export(&found, &mut new);
     let written = written.and_then(|()| new.sync_all().during(Kind::Internal, what));
     if written.is_err() {
@@ -449,6 +469,7 @@ mod tests {
         };
         check(&["export", "k"], Some(export(None)));
         check(&["export", "k", "f"], Some(export(Some("f"))));
+        check(&["export", "k", "-"], Some(export(None)));
         let sessions = vec!["a".to_owned(), "b".to_owned()];
         check(&["rm", "a", "b"], Some(Request::Remove { sessions }));
     }

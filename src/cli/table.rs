@@ -53,6 +53,10 @@ pub enum Word {
     Any,
     /// An agent of the configuration.
     Agent,
+    /// A session, by its key or id.
+    Session,
+    /// A model, as provider/model.
+    Model,
     /// A file of the host.
     File,
     /// `--`, then a program and its arguments.

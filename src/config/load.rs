@@ -15,7 +15,7 @@ use crate::config::assemble::Assembly;
 use crate::config::key_path::{KeyPath, Step};
 use crate::config::node::Node;
 use crate::config::position::Places;
-use crate::config::report::{Findings, Report, Severity};
+use crate::config::report::{Findings, Report};
 use crate::config::substitute::{Environment, Substitution};
 use crate::config::{Config, Home, check, effective, schema, secrets, source};
 use crate::error::{Error, Kind, Result};
@@ -26,7 +26,7 @@ use crate::secret::Secret;
 pub struct Loaded {
     /// The configuration.
     pub config: Config,
-    /// One warning a line: `FILE:LINE:COLUMN: key.path: text`.
+    /// One warning a line: `FILE:LINE:COLUMN: warning: key.path: text`.
     pub warnings: Vec<String>,
     /// The whole file with its defaults, for people: secrets are dots.
     pub effective: Value,
@@ -74,21 +74,15 @@ pub fn load(file: &Path, home: &Home) -> Result<Loaded> {
 pub fn load_in(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Result<Loaded> {
     let Examined { report, sound, .. } = examine(file, home, surroundings);
     let Some((config, effective)) = sound else { return Err(report.into()) };
-    let warnings = report
-        .findings
-        .into_iter()
-        .map(|mut it| {
-            it.severity = Severity::Error; // Whoever prints says that it warns.
-            format!("{}:{it}", report.file.display())
-        })
-        .collect();
+    let file = report.file.display();
+    let warnings = report.findings.iter().map(|it| format!("{file}:{it}")).collect();
     Ok(Loaded { config, warnings, effective })
 }
 
 /// Reads and checks the file; what is wrong with it is the answer, not an
 /// error.
 pub fn examine(file: &Path, home: &Home, surroundings: &Surroundings<'_>) -> Examined {
-    match source::read_config(file) {
+    match source::read_config(file, &home.config_file()) {
         Ok(bytes) => examine_bytes(file, home, surroundings, &bytes),
         Err(report) => Examined::unread(report),
     }

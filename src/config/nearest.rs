@@ -6,7 +6,8 @@
 const LONGEST: usize = 64;
 
 /// The known word nearest to `word`, if one is near enough to be meant: at
-/// most a third of its characters differ, and never more than three.
+/// most a third of its characters differ, and never more than three. Never the
+/// very word.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = word.chars().take(LONGEST + 1).count();
     if length > LONGEST {
@@ -15,6 +16,7 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     let allowed = (length / 3).clamp(1, 3);
     known
         .into_iter()
+        .filter(|it| *it != word)
         .map(|it| (distance(word, it), it))
         .filter(|(steps, _)| *steps <= allowed)
         .min_by_key(|(steps, _)| *steps)

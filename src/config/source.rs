@@ -25,11 +25,17 @@ pub(crate) const LARGEST_VALUE: usize = 64 << 10;
 const DEEPEST: usize = 64;
 
 /// Reads the configuration.
-pub(crate) fn read_config(file: &Path) -> Result<Vec<u8>, Report> {
+/// `usual` is the file that `beige setup` makes.
+pub(crate) fn read_config(file: &Path, usual: &Path) -> Result<Vec<u8>, Report> {
     read_bounded(file, LARGEST_CONFIG).map_err(|it| {
-        let is_missing = !file.exists();
-        let hint =
-            if is_missing { "; `beige setup` makes one, --config names another" } else { "" };
+        let hint = match file.exists() {
+            true => String::new(),
+            false if file == usual => "; `beige setup` makes it, --config names another".into(),
+            false => format!(
+                "; --config or BEIGE_CONFIG names it, and `beige setup` makes {} only",
+                usual.display()
+            ),
+        };
         Report::unreadable(file, format!("{it}{hint}"))
     })
 }
@@ -61,7 +67,7 @@ pub(crate) fn read_value(file: &Path) -> Result<String, String> {
 pub(crate) fn parse(file: &Path, text: &str) -> Result<Value, Report> {
     if is_blank(text) {
         let message = "is empty: it must hold at least `llm.providers` and `agents`; \
-                       `beige setup` writes one to begin with";
+                       `beige setup` writes one to begin with into a home that has none";
         return Err(Report::unreadable(file, message.into()));
     }
     if let Some(offset) = too_deep(text, DEEPEST) {
@@ -166,7 +172,7 @@ mod tests {
     #[track_caller]
     fn check_config(folder: &Folder, content: &[u8], expected: Result<&str, &str>) {
         let file = folder.write("config.json5", content);
-        let text = read_config(&file)
+        let text = read_config(&file, &file)
             .and_then(|it| decode(&file, &it).map(str::to_owned))
             .map_err(|it| it.findings[0].message.clone());
         assert_eq!(text.as_deref().map_err(String::as_str), expected);

@@ -29,6 +29,9 @@ pub struct ConfigInUse {
     /// Whether somebody else looks after the process, such as systemd.
     #[serde(default)]
     in_foreground: bool,
+    /// Where the gateway logs in the background.
+    #[serde(default)]
+    log_file: Option<PathBuf>,
 }
 
 /// Tells a file that was written anew from the one that was read.
@@ -44,13 +47,25 @@ impl ConfigInUse {
     /// How that file looks now. Taken before it is read: an edit in between
     /// is told once too often rather than never.
     pub fn look(config: &Path) -> Self {
-        Self { config: config.to_owned(), stamp: Stamp::of(config), in_foreground: false }
+        let stamp = Stamp::of(config);
+        Self { config: config.to_owned(), stamp, in_foreground: false, log_file: None }
     }
 
     /// The same, of a gateway that somebody else looks after, such as systemd.
     #[must_use]
     pub fn in_foreground(self) -> Self {
         Self { in_foreground: true, ..self }
+    }
+
+    /// The same, of a gateway that logs there.
+    #[must_use]
+    pub fn logging_to(self, log_file: &Path) -> Self {
+        Self { log_file: Some(log_file.to_owned()), ..self }
+    }
+
+    /// Where that gateway logs.
+    pub fn log_file(&self) -> Option<&Path> {
+        self.log_file.as_deref()
     }
 
     /// Whether somebody else looks after that gateway's process.
@@ -78,18 +93,28 @@ impl ConfigInUse {
 
     /// What a person who `named` a file, or none, may not expect.
     pub fn difference(&self, named: Option<&Path>) -> Option<String> {
-        let config = self.config.display();
-        if let Some(named) = named.filter(|it| !is_same(it, &self.config)) {
-            return Some(format!(
-                "the gateway that runs has the configuration {config}, not {}; \
-                 `beige gateway stop` first, to use that one",
+        named.and_then(|it| self.differs_from(it)).or_else(|| self.change())
+    }
+
+    /// That it is another file than the one that was named.
+    pub fn differs_from(&self, named: &Path) -> Option<String> {
+        (!is_same(named, &self.config)).then(|| {
+            format!(
+                "the gateway that runs serves the configuration {}, not {}; leave that one out \
+                 (--config, BEIGE_CONFIG) to use the gateway's, or `beige gateway stop` first",
+                self.config.display(),
                 named.display()
-            ));
-        }
+            )
+        })
+    }
+
+    /// That its file has changed since it was read.
+    pub fn change(&self) -> Option<String> {
         (self.stamp != Stamp::of(&self.config)).then(|| {
             format!(
-                "{config} has changed since the gateway read it; \
-                 `beige gateway restart` takes it over"
+                "{} has changed since the gateway read it; \
+                 `beige gateway restart` takes it over",
+                self.config.display()
             )
         })
     }

@@ -24,6 +24,9 @@ use crate::worker::{Cancel, Worker};
 /// held for longer than this is held by somebody.
 const LOOK_LIMIT: Duration = Duration::from_millis(500);
 
+/// Whoever waits for longer finds in the log for whom.
+const TELL_AFTER: Duration = Duration::from_secs(1);
+
 /// Pause between two tries to get a lock of another process.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -63,6 +66,7 @@ impl HomeLock {
         let mut file = open(home)?;
         let folder = File::open(home.root()).during(Kind::Internal, what.clone())?;
         let started = Instant::now();
+        let mut is_told = false;
         loop {
             match try_both(&file, &folder) {
                 Ok(()) => break,
@@ -74,6 +78,10 @@ impl HomeLock {
             let limit = if hopeless { LOOK_LIMIT } else { limit };
             if started.elapsed() >= limit {
                 return Err(held(home, holder));
+            }
+            if !is_told && started.elapsed() >= TELL_AFTER {
+                is_told = true;
+                log::info!("waiting: {}", held(home, holder));
             }
             select! {
                 recv(cancel.gone()) -> _ => return Err(Error::new(Kind::Cancelled, "called off")),

@@ -96,7 +96,7 @@ mod tests {
         meter.model_call_ended(&model, &sound);
         meter.model_call_ended(&model, &failed);
         meter.turn_ended(&TurnEvent::Done { response: String::new(), note: None });
-        meter.turn_ended(&TurnEvent::TurnStart);
+        meter.turn_ended(&TurnEvent::TurnStart { session_key: String::new() });
         let calls = ModelCalls {
             calls: 2,
             failures: BTreeMap::from([("cut", 1)]),

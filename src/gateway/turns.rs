@@ -106,6 +106,7 @@ fn try_turn(
         counted: &|model, end| engine.meter.model_call_ended(model, end),
     };
     let turn = Turn {
+        session_key: &key,
         model,
         system: &system,
         tools: &core_tools(),

@@ -25,6 +25,9 @@ const LONGEST_NAME: usize = 200;
 /// How long a name waits for the turn that is running.
 const NAME_WAIT: Duration = Duration::from_secs(10);
 
+/// How long a turn waits for who holds its session's file for a moment.
+const OPEN_WAIT: Duration = Duration::from_secs(2);
+
 /// All sessions of a home.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -53,21 +56,32 @@ impl Store {
     }
 
     /// The session of a key, made if there is none. [`Kind::Usage`] for a key
-    /// that is not allowed; [`Kind::Conflict`] if it belongs to another agent
-    /// or a turn is running in it.
+    /// that is not allowed; [`Kind::Conflict`] if it belongs to another agent,
+    /// or if a turn is running in it: who holds the file for a moment only, as
+    /// an export or a new name does, is waited for.
     pub fn open(&self, key: &str, agent: &str, now: Time) -> Result<Conversation> {
         check_key(key)?;
         create_private(&self.home.agent_sessions(agent))?;
-        let mut map = SessionMap::open(&self.home, now)?;
-        let Some(owner) = map.keys.get(key) else {
-            return self.create(&mut map, key, agent, Map::new(), now);
-        };
-        owner.require(agent, key)?;
-        let path = self.file_of(&owner);
-        let file = locked(&path, key, OpenOptions::new().create(true))
-            .map_err(|error| busy(error, "wait for its end or use another key"))?;
-        drop(map);
-        Conversation::read(path, file, key, now)
+        let deadline = Instant::now() + OPEN_WAIT;
+        loop {
+            let mut map = SessionMap::open(&self.home, now)?;
+            let Some(owner) = map.keys.get(key) else {
+                return self.create(&mut map, key, agent, Map::new(), now);
+            };
+            owner.require(agent, key)?;
+            let path = self.file_of(&owner);
+            let file = match locked(&path, key, OpenOptions::new().create(true)) {
+                Err(error) if error.kind() == Kind::Conflict && Instant::now() < deadline => {
+                    // The map is free meanwhile.
+                    drop(map);
+                    pause();
+                    continue;
+                }
+                other => other.map_err(|it| busy(it, "wait for its end or use another key"))?,
+            };
+            drop(map);
+            return Conversation::read(path, file, key, now);
+        }
     }
 
     /// The agent that a key belongs to, if it belongs to any.
@@ -184,9 +198,7 @@ impl Store {
             let file = match locked(&found.path, &called, OpenOptions::new().create(true)) {
                 Err(error) if error.kind() == Kind::Conflict && Instant::now() < deadline => {
                     drop(map);
-                    // A lock between processes sends no signal; a disconnected
-                    // timer cannot happen.
-                    let _ = after(Duration::from_millis(10)).recv();
+                    pause();
                     continue;
                 }
                 other => other.map_err(|it| busy(it, "name it when that has ended"))?,
@@ -313,6 +325,12 @@ impl Found {
     }
 }
 
+/// A lock between processes sends no signal.
+fn pause() {
+    // A disconnected timer cannot happen.
+    let _ = after(Duration::from_millis(10)).recv();
+}
+
 fn owner(agent: &str, path: &Path, metadata: Map<String, serde_json::Value>, now: Time) -> Owner {
     Owner {
         agent_name: agent.to_owned(),
@@ -363,6 +381,8 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::PermissionsExt;
     use std::sync::atomic::{AtomicU32, Ordering};
+
+    use crossbeam_channel::bounded;
 
     use super::super::backwards::LONGEST_LINE;
     use super::*;
@@ -467,6 +487,29 @@ mod tests {
         drop(first);
         assert!(place.store().open("k", "a", now()).is_ok());
         Ok(())
+    }
+
+    #[test]
+    fn a_turn_waits_for_who_has_its_file_for_a_moment_and_holds_up_nobody() -> Result<()> {
+        let place = Place::new();
+        let path = say(&place, "one")?;
+        let moment = locked(&path, "k", &mut OpenOptions::new())?;
+        let (begins, has_begun) = bounded(1);
+        std::thread::scope(|scope| {
+            let opening = scope.spawn(|| {
+                let _ = begins.send(());
+                reopened(&place)
+            });
+            let _ = has_begun.recv();
+            // The map is free while it waits.
+            for number in 0..20 {
+                place.store().open(&format!("other {number}"), "a", now())?;
+            }
+            drop(moment);
+            let texts = opening.join().unwrap_or_else(|_| Ok(Vec::new()))?;
+            assert_eq!(texts, ["one"]);
+            Ok(())
+        })
     }
 
     #[test]

@@ -13,7 +13,10 @@ use crate::error::{Error, Kind};
 pub enum TurnEvent {
     /// A model is asked: once a model call, so several times in a turn that
     /// runs tools.
-    TurnStart,
+    TurnStart {
+        /// The session that holds the turn.
+        session_key: String,
+    },
     /// More text.
     TextDelta {
         /// It.
@@ -69,7 +72,7 @@ pub enum TurnEvent {
     Done {
         /// The answer.
         response: String,
-        /// Why there is none, if it is empty.
+        /// Why there is none, if it is empty, or that it is not whole.
         #[serde(skip_serializing_if = "Option::is_none")]
         note: Option<String>,
     },
@@ -115,8 +118,9 @@ impl TurnEvent {
                 message.len() + partial.as_ref().map_or(0, String::len)
             }
             Self::Blocked { reason } => reason.len(),
+            Self::TurnStart { session_key } => session_key.len(),
             Self::ToolEnd { id, .. } => id.len(),
-            Self::TurnStart | Self::Usage { .. } => 0,
+            Self::Usage { .. } => 0,
         };
         size_of::<Self>() + texts
     }
@@ -163,12 +167,15 @@ mod tests {
         let params = json!({"command": "x".repeat(1000), "list": ["y".repeat(1000)]});
         let start = TurnEvent::ToolStart { id: "1".into(), tool: "exec".into(), params };
         assert!((2000..4000).contains(&start.weight()), "{}", start.weight());
-        assert!(TurnEvent::TurnStart.weight() > 0);
+        assert!(TurnEvent::TurnStart { session_key: String::new() }.weight() > 0);
     }
 
     #[test]
     fn events_have_the_names_that_clients_know() {
-        check(TurnEvent::TurnStart, json!({"type": "turn_start"}));
+        check(
+            TurnEvent::TurnStart { session_key: "k".into() },
+            json!({"type": "turn_start", "sessionKey": "k"}),
+        );
         check(
             TurnEvent::ToolEnd { id: "c".into(), is_error: true, exit_code: Some(3), bytes: 9 },
             json!({"type": "tool_end", "id": "c", "isError": true, "exitCode": 3, "bytes": 9}),

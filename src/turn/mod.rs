@@ -36,12 +36,17 @@ use crate::worker::Cancel;
 /// bytes: all of it is held and sent, and no model reads more.
 const LARGEST_TURN: u64 = if cfg!(test) { 4 * 1024 * 1024 } else { 64 * 1024 * 1024 };
 
+/// What is told of an answer that the model had no room to finish.
+pub const CUT_AT_LIMIT: &str = "the answer was cut at the model's output limit";
+
 /// How much of what was said is kept beside the last answer, in bytes, for the
 /// event that tells of a failed turn; all of it is in the session.
 const MOST_SAID: usize = 1024 * 1024;
 
 /// What a turn works with.
 pub struct Turn<'a> {
+    /// The session that holds it, by its key.
+    pub session_key: &'a str,
     /// The model that answers.
     pub model: &'a ModelRef,
     /// The system prompt ([`Prompt::text`]).
@@ -117,7 +122,7 @@ struct Halt {
 }
 
 impl Progress<'_> {
-    fn converse(&mut self, message: &str) -> Result<String, Halt> {
+    fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
         let now = clock::now();
         let before = self.conversation.length();
         self.conversation.close_open_calls(now)?;
@@ -126,7 +131,7 @@ impl Progress<'_> {
         for _ in 0..self.turn.limits.max_turns {
             let answer = self.ask()?;
             if answer.message.tool_calls().next().is_none() {
-                return Ok(answer.message.text());
+                return Ok(answer.message);
             }
             self.run_calls(&answer)?;
             if self.conversation.length().saturating_sub(before) > LARGEST_TURN {
@@ -138,7 +143,7 @@ impl Progress<'_> {
 
     /// One model call; its answer is stored, also a half one.
     fn ask(&mut self) -> Result<Answer, Halt> {
-        (self.events)(TurnEvent::TurnStart);
+        (self.events)(TurnEvent::TurnStart { session_key: self.turn.session_key.to_owned() });
         let told = self.turn.hands.model_call_begins(self.turn.model)?;
         let called = self.call_model();
         told(end_of(&called));
@@ -279,7 +284,7 @@ impl Progress<'_> {
     }
 
     /// The model was asked as often as it may be.
-    fn give_up(&mut self) -> Result<String, Halt> {
+    fn give_up(&mut self) -> Result<Assistant, Halt> {
         let what = format!(
             "the turn was ended after {} model calls (`limits.maxTurns`); what was done so far \
              stays in the session, and another prompt goes on from there",
@@ -290,7 +295,7 @@ impl Progress<'_> {
     }
 
     /// The turn has become longer than any model reads.
-    fn end_too_long(&mut self) -> Result<String, Halt> {
+    fn end_too_long(&mut self) -> Result<Assistant, Halt> {
         let what = format!(
             "the turn was ended after {} MiB, more than is sent to a model; what was done so far \
              stays in the session, and another prompt goes on from there",
@@ -325,11 +330,11 @@ impl Progress<'_> {
         Ok(self.conversation.say(masked::message(message, self.turn.redactor), now)?)
     }
 
-    fn tell_end(self, outcome: Result<String, Halt>) -> Result<String> {
+    fn tell_end(self, outcome: Result<Assistant, Halt>) -> Result<String> {
         match outcome {
-            Ok(response) => {
-                let note = "the model answered with no text";
-                let note = response.is_empty().then(|| note.to_owned());
+            Ok(answer) => {
+                let response = answer.text();
+                let note = note_of(&answer).map(str::to_owned);
                 (self.events)(TurnEvent::Done { response: response.clone(), note });
                 Ok(response)
             }
@@ -341,6 +346,14 @@ impl Progress<'_> {
                 Err(error)
             }
         }
+    }
+}
+
+/// What a person may not see of an answer.
+fn note_of(answer: &Assistant) -> Option<&'static str> {
+    match answer.stop_reason {
+        StopReason::Length => Some(CUT_AT_LIMIT),
+        _ => answer.text().is_empty().then_some("the model answered with no text"),
     }
 }
 

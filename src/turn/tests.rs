@@ -77,6 +77,7 @@ impl Place {
         let redactor = Redactor::new();
         redactor.learn(SECRET);
         let turn = Turn {
+            session_key: "k",
             model: &model,
             system: "",
             tools: &[],
@@ -424,6 +425,7 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
     };
     let providers = Registry::new(&BTreeMap::new());
     let turn = Turn {
+        session_key: "k",
         model: &model,
         system: "",
         tools: &[],

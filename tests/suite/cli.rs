@@ -78,6 +78,9 @@ fn what_is_mistyped_names_the_nearest_and_is_2() {
         check_usage(&world, &[command, typo], &format!("did you mean `{flag}`?"));
     }
     check_usage(&world, &["sandbox", "list", "--jsn"], "did you mean `--json`?");
+    let belongs = "`--json` belongs to `beige sessions list` and `beige sessions show`";
+    check_usage(&world, &["sessions", "rm", "--json", "x"], belongs);
+    check_usage(&world, &["sandbox", "rm", "--json"], "`--json` belongs to `beige sandbox list`");
 }
 
 #[test]
@@ -110,6 +113,7 @@ fn what_makes_no_sense_is_2() {
         &["man", "extra"],
         &["config", "show", "--strict"],
         &["prompt", "a"],
+        &["prompt", "a", "--json", "--stream-json", "hi"],
         &["prompt", "a", "hi", "extra"],
         &["prompt", "a", "--model", "m", "hi"],
         &["setup", "extra"],
@@ -317,6 +321,9 @@ fn a_home_too_deep_for_sockets_is_78_and_names_the_limit() {
     let world = some_world();
     let home = world.root.join("x".repeat(90));
     let home = home.to_str().expect("text");
+    let done = beige_in(&world, &world.root, home, &["setup"]).expect(78);
+    assert!(done.stderr.contains("107"), "{}", done.stderr);
+    assert!(!Path::new(home).exists());
     for (arguments, code) in [
         (&["gateway", "start"][..], 78),
         (&["prompt", "a", "hi"], 78),
@@ -395,6 +402,67 @@ fn a_failure_is_one_document_too() {
     assert!(world.run(["prompt", "a", "--json", "hi"]).expect(78).json()["error"].is_string());
     let events = world.run(["prompt", "a", "--stream-json", "hi"]).expect(78).json();
     assert_eq!(events["type"], "error");
+}
+
+#[test]
+fn whoever_asks_for_a_document_gets_one_of_a_failure() {
+    let world = some_world();
+    let check = |arguments: &[&str], code: i32| {
+        let done = world.run(arguments).expect(code);
+        let told = done.json()["error"].as_str().expect("an error").to_owned();
+        assert!(done.stderr.contains(told.lines().next().expect("a line")), "{}", done.stderr);
+    };
+    check(&["sessions", "show", "--json", "nosuch"], 1);
+    check(&["audit", "head", "--json"], 1);
+    fs::write(world.config_file(), "{").expect("written");
+    check(&["config", "show", "--json"], 78);
+    // Nobody asked for one.
+    assert!(world.run(["config", "show"]).expect(78).stdout.is_empty());
+}
+
+#[test]
+fn an_empty_prompt_is_called_by_its_name() {
+    crate::support::with_and_without_gateway(|world| {
+        for text in ["", " \n"] {
+            let told = world.run(["prompt", "a", text]).expect(2).stderr;
+            assert!(told.contains("the prompt is empty"), "{told}");
+        }
+    });
+}
+
+#[test]
+fn where_there_is_no_sandbox_it_says_so() {
+    let world = World::new(crate::support::Runtime::Docker);
+    for action in ["list", "rm"] {
+        assert_eq!(world.run(["sandbox", action]).expect(0).stderr, "no sandboxes\n");
+    }
+    assert_eq!(world.run(["sandbox", "list", "--json"]).expect(0).text(), "[]\n");
+}
+
+#[test]
+fn an_export_goes_to_the_stream_or_to_a_new_file() {
+    let world = some_world();
+    world.run(["prompt", "a", "--session", "cli:a:x", "hi"]).expect(0);
+    let whole = world.run(["sessions", "export", "cli:a:x"]).expect(0).stdout;
+    let dash =
+        world.beige(["sessions", "export", "cli:a:x", "-"]).current_dir(&world.root).output();
+    assert_eq!(Finished::from(dash.expect("it runs")).expect(0).stdout, whole);
+    assert!(!world.root.join("-").exists());
+    let file = world.root.join("there");
+    fs::write(&file, "mine").expect("written");
+    let told = world.run(["sessions", "export", "cli:a:x", file.to_str().expect("text")]).expect(1);
+    assert!(told.stderr.contains("is not written over"), "{}", told.stderr);
+    assert_eq!(fs::read_to_string(&file).expect("readable"), "mine");
+}
+
+#[test]
+fn a_warning_looks_the_same_everywhere() {
+    let world = some_world();
+    world.write_config(&world.agent("a", "", ""), "nope: 1,");
+    let checked = world.run(["config", "check"]).expect(0).text();
+    assert!(checked.contains(": warning: nope: unknown field"), "{checked}");
+    let told = world.run(["exec", "a", "--", "true"]).expect(0).stderr;
+    assert_eq!(told, checked);
 }
 
 #[test]

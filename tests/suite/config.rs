@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::support::{Finished, Runtime, World, runtimes};
+use crate::support::{Finished, Runtime, World, runtimes, some_world};
 
 /// Twelve lines of which none is wrong; `_` stands for what a test adds.
 fn sound(root: &str, provider: &str, agent: &str) -> String {
@@ -434,6 +434,30 @@ fn the_hosts_own_network_is_told_at_the_check_and_at_the_start_only() {
     assert!(started.contains("a.sandbox.network: `open` is the host's own"), "{started}");
     let log = world.gateway_log();
     assert!(log.contains("the host's own network"), "{log}");
+}
+
+#[test]
+fn a_secret_that_is_too_short_to_be_masked_is_told_at_the_check_only() {
+    let world = some_world();
+    let provider = "api: 'openai-completions', baseUrl: 'http://127.0.0.1:1/v1',";
+    let of = |key: &str| {
+        format!(
+            "{{ llm: {{ providers: {{ p: {{ {provider} apiKey: '{key}' }} }} }}, \
+             agents: {{ {} }}, gateway: {{ port: 0 }} }}",
+            world.agent("a", "", "").replace("'notes'", "")
+        )
+    };
+    let all = findings(&world, &of("sk-1234"), 0);
+    let paths: Vec<&Value> = all.iter().map(|it| &it["path"]).collect();
+    assert_eq!(paths, ["llm.providers.p.apiKey"], "{all:#?}");
+    assert!(
+        all[0]["message"].to_string().contains("8 characters")
+            && !all[0]["message"].to_string().contains("sk-1234")
+    );
+    assert_eq!(world.sh("echo on").expect(0).stderr, "");
+    for sound in ["sk-12345", "none", ""] {
+        assert_eq!(findings(&world, &of(sound), 0), [] as [Value; 0], "{sound}");
+    }
 }
 
 #[test]

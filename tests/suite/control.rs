@@ -262,6 +262,20 @@ fn a_client_that_reads_too_slowly_loses_its_stream_and_not_its_turn() {
 }
 
 #[test]
+fn a_prompt_in_line_says_for_what_it_waits() {
+    let world = holding();
+    let mut first = world.spawn(["prompt", "a", "--session", "cli:a:1", "hi"]);
+    wait_until("the command runs", || has_started(&world));
+    let mut second = world.spawn(["prompt", "a", "--session", "cli:a:1", "hi"]);
+    let mut told = std::io::BufReader::new(second.stderr.take().expect("a pipe"));
+    let want = "waiting for the turn that runs in the session cli:a:1";
+    crate::support::read_until(&mut told, want);
+    check_abort(&world, "a", "cli:a:1", 200, Some(true));
+    assert_eq!(first.wait().expect("it ends").code(), Some(130));
+    assert_eq!(second.wait().expect("it ends").code(), Some(0));
+}
+
+#[test]
 fn a_prompt_in_line_is_refused_when_the_gateway_stops() {
     let world = holding();
     let mut stop = thread::scope(|scope| {
@@ -437,10 +451,10 @@ fn a_prompt_on_the_command_line_keeps_what_was_said() {
     assert_eq!(told, want);
 }
 
-/// A world whose turns may be silent for a second, with that cassette.
+/// A world whose turns may be silent for four seconds, with that cassette.
 fn impatient(cassette: &[&str]) -> World {
     let world = some_world();
-    let limits = "limits: { inactivitySeconds: 1, execTimeoutSeconds: 60 },";
+    let limits = "limits: { inactivitySeconds: 4, execTimeoutSeconds: 60 },";
     world.write_config(&world.agent("a", "", limits), "");
     world.write_cassette(cassette);
     world.start_gateway();
@@ -449,7 +463,7 @@ fn impatient(cassette: &[&str]) -> World {
 
 #[test]
 fn a_command_within_its_own_limit_is_no_silence() {
-    let sleep = r#"{"events":[{"toolCall":{"name":"exec","arguments":{"command":"sleep 2.5"}}}]}"#;
+    let sleep = r#"{"events":[{"toolCall":{"name":"exec","arguments":{"command":"sleep 5.5"}}}]}"#;
     let world = impatient(&[sleep, DONE]);
     let answer = prompt(&world, "api:a:1");
     assert_eq!((answer.status, answer.json()), (200, json!({"response": "done"})));

@@ -40,6 +40,31 @@ fn setup_never_overwrites() {
 }
 
 #[test]
+fn setup_tells_of_the_configuration_that_is_there() {
+    let world = some_world();
+    let setup = |world: &World| {
+        Finished::from(world.bare(["setup"]).output().expect("beige runs")).expect(0)
+    };
+    assert!(setup(&world).text().contains("a recording answers"));
+    let real = "{ llm: { providers: { o: { api: 'openai-completions', baseUrl: \
+                'http://127.0.0.1:1/v1', apiKey: 'k' } } }, agents: { ada: { model: { provider: 'o', model: \
+                'm' }, tools: [] } } }";
+    fs::write(world.home().join("config.json5"), real).expect("written");
+    let told = setup(&world).text();
+    assert!(told.contains("beige exec ada -- echo hello") && !told.contains("recording"), "{told}");
+    // Another one that is named is not made, and that is said.
+    let named = world.root.join("named.json5");
+    let named = named.to_str().expect("text");
+    let mut command = world.bare(["setup"]);
+    let told = Finished::from(command.env("BEIGE_CONFIG", named).output().expect("beige runs"));
+    assert!(told.expect(0).stderr.contains("named.json5"));
+    let told = world.bare(["--config", named, "config", "check"]).output().expect("beige runs");
+    let told = Finished::from(told).expect(78).text();
+    let own = world.home().join("config.json5").display().to_string();
+    assert!(told.contains(&format!("`beige setup` makes {own} only")), "{told}");
+}
+
+#[test]
 fn the_first_start_makes_the_home() {
     let world = some_world();
     let started: Finished = world.bare(["gateway", "start"]).output().expect("beige runs").into();
@@ -550,6 +575,103 @@ fn a_restart_with_a_broken_configuration_leaves_the_gateway_alone() {
 }
 
 #[test]
+fn a_restart_at_a_place_that_cannot_be_had_leaves_the_gateway_alone() {
+    let world = some_world();
+    world.start_gateway();
+    let pid = world.gateway_pid();
+    let other = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = other.local_addr().expect("an address").port();
+    let text = fs::read_to_string(world.config_file()).expect("a configuration");
+    // 192.0.2.1 is nobody's address.
+    for place in [format!("port: {taken}"), "host: '192.0.2.1', port: 0".to_owned()] {
+        fs::write(world.config_file(), text.replace("port: 0", &place)).expect("written");
+        let told = world.run(["gateway", "restart"]).expect(78).stderr;
+        assert!(told.contains("the running gateway was left alone"), "{told}");
+        assert!(told.contains("listen on "), "{told}");
+        assert_eq!(world.gateway_pid(), pid);
+    }
+    // Its own place is no obstacle.
+    let own = world.address();
+    let port = own.rsplit(':').next().expect("a port");
+    let same = text.replace("port: 0", &format!("port: {port}"));
+    fs::write(world.config_file(), same).expect("written");
+    world.run(["gateway", "restart"]).expect(0);
+    assert_eq!(world.address(), own);
+}
+
+/// Has a stopped process go on when it goes out of scope.
+struct GoesOn(u32);
+
+impl Drop for GoesOn {
+    fn drop(&mut self) {
+        signal(self.0, "CONT");
+    }
+}
+
+#[test]
+fn a_gateway_that_does_not_answer_holds_nobody() {
+    let world = some_world();
+    let mut gateway = world.gateway_child();
+    let pid = gateway.id();
+    signal(pid, "STOP");
+    let goes_on = GoesOn(pid);
+    let calls = [
+        (&["gateway", "status"][..], 1),
+        (&["gateway", "status", "--json"], 1),
+        (&["exec", "a", "--", "true"], 125),
+        (&["prompt", "a", "hi"], 1),
+    ];
+    let held = world.spawn(["exec", "a", "--", "true"]);
+    signal(held.id(), "TERM");
+    let running: Vec<Child> = calls.iter().map(|it| world.spawn(it.0)).collect();
+    assert_eq!(Finished::from(held.wait_with_output().expect("it ends")).code, 143);
+    for (child, (arguments, code)) in running.into_iter().zip(calls) {
+        let done = Finished::from(child.wait_with_output().expect("it ends")).expect(code);
+        if arguments.contains(&"--json") {
+            let told = done.json();
+            assert_eq!((&told["running"], &told["answers"]), (&json!(true), &json!(false)));
+            continue;
+        }
+        let told = done.text() + &done.stderr;
+        let want = format!("the gateway (pid {pid}) does not answer");
+        assert!(told.contains(&want), "{arguments:?}: {told}");
+        assert!(told.contains(&format!("`kill -9 {pid}`")), "{arguments:?}: {told}");
+    }
+    drop(goes_on);
+    signal(pid, "TERM");
+    gateway.wait().expect("it ends");
+}
+
+#[test]
+fn a_command_that_hangs_in_a_stopped_gateway_ends_by_a_signal() {
+    let world = some_world();
+    let mut gateway = world.gateway_child();
+    let (mut call, _output) = started(&world, "echo ready; sleep 600.25");
+    signal(gateway.id(), "STOP");
+    let goes_on = GoesOn(gateway.id());
+    // The second one calls it off.
+    signal(call.id(), "TERM");
+    signal(call.id(), "TERM");
+    assert_eq!(call.wait().expect("it ends").code(), Some(125));
+    drop(goes_on);
+    signal(gateway.id(), "TERM");
+    gateway.wait().expect("it ends");
+}
+
+#[test]
+fn logs_are_shown_whatever_the_configuration_holds() {
+    let world = some_world();
+    world.start_gateway();
+    world.run(["gateway", "stop"]).expect(0);
+    fs::write(world.config_file(), "{").expect("written");
+    let done = world.run(["gateway", "logs"]).expect(0);
+    assert!(done.text().contains("the gateway answers"), "{done:?}");
+    assert!(done.stderr.contains("gateway.log"), "{}", done.stderr);
+    fs::remove_file(world.config_file()).expect("removed");
+    assert!(world.run(["gateway", "logs"]).expect(0).text().contains("the gateway answers"));
+}
+
+#[test]
 fn a_configuration_that_is_not_the_gateways_is_told_in_one_line() {
     let world = some_world();
     world.start_gateway();
@@ -571,11 +693,27 @@ fn a_configuration_that_is_not_the_gateways_is_told_in_one_line() {
     });
     let other = world.root.join("other.json5");
     fs::write(&other, text).expect("written");
-    let told = world.run(["--config", other.to_str().expect("text"), "exec", "a", "--", "true"]);
-    assert!(told.stderr.contains("other.json5"), "{}", told.stderr);
+    let missing = world.root.join("missing.json5");
+    for file in [&other, &missing] {
+        let file = file.to_str().expect("text");
+        let records = world.audit().len();
+        for (call, code) in [(&["exec", "a", "--", "true"][..], 125), (&["prompt", "a", "hi"], 78)]
+        {
+            let told = world.run([&["--config", file][..], call].concat()).expect(code).stderr;
+            assert!(told.contains(file) && told.contains("/config.json5"), "{told}");
+            assert!(told.contains("beige gateway stop"), "{told}");
+        }
+        assert_eq!(world.audit().len(), records, "something was run");
+    }
     // Not named by anybody, the gateway's own counts.
     let done: Finished = world.bare(["exec", "a", "--", "true"]).output().expect("runs").into();
     assert_eq!(done.expect(0).stderr, "");
+    let edited = fs::read_to_string(world.config_file()).expect("a configuration") + "\n";
+    fs::write(world.config_file(), edited).expect("written");
+    for call in [&["exec", "a", "--json", "--", "true"][..], &["prompt", "a", "--json", "hi"]] {
+        let notice = world.run(call).expect(0).json()["notice"].to_string();
+        assert!(notice.contains("has changed"), "{notice}");
+    }
 }
 
 #[test]

@@ -182,11 +182,9 @@ fn a_tool_ends_with_the_turn_that_is_called_off() {
     stream.until("tool_start");
     let started = world.workspace("a").join("started");
     wait_until("the tool runs", || started.exists());
-    let begun = std::time::Instant::now();
     drop(stream);
     server.play([says("fine")]);
     assert_eq!(world.answer("api:1", "more"), "fine");
-    assert!(begun.elapsed().as_secs() < 60, "it was waited for");
     let said = server.last().said();
     assert_eq!(said.len(), 5, "{said:#?}");
     assert!(said[3].contains("called off"), "{}", said[3]);

@@ -214,6 +214,22 @@ fn a_prompt_holds_the_home_and_others_wait_for_it() {
     });
 }
 
+#[test]
+fn whoever_waits_for_the_home_says_for_whom() {
+    let world = crate::support::some_world();
+    let (mut first, fifo) = prompt_in_a_turn(&world);
+    let mut second = world.spawn(["prompt", "a", "second"]);
+    let mut gateway = world.spawn(["gateway", "start"]);
+    let of = |child: &mut Child| BufReader::new(child.stderr.take().expect("a pipe"));
+    let pid = format!("(pid {})", first.id());
+    read_until(&mut of(&mut gateway), &format!("waiting for a prompt without a gateway {pid}"));
+    read_until(&mut of(&mut second), &format!("waiting for another prompt {pid}"));
+    drop(fifo);
+    assert_eq!(first.wait().expect("it ends").code(), Some(0));
+    assert_eq!(second.wait().expect("it ends").code(), Some(0));
+    assert_eq!(gateway.wait().expect("it ends").code(), Some(0));
+}
+
 /// A prompt without a gateway whose command waits for what is returned.
 fn prompt_in_a_turn(world: &World) -> (Child, fs::File) {
     world.write_cassette(&[

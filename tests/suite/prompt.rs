@@ -188,6 +188,8 @@ fn every_form_of_the_answer() {
         let kinds: Vec<&str> = events.iter().filter_map(|it| it["type"].as_str()).collect();
         assert_eq!(kinds, ["turn_start", "text_delta", "usage", "done"]);
         assert_eq!(events[3]["response"], "hello");
+        let key = events[0]["sessionKey"].as_str().expect("the session");
+        assert_eq!(messages(world, key), ["user: hi", "assistant: hello"]);
         let long = "語".repeat(300_000);
         let piped = world.run_with_input(["prompt", "a", "--json", "-"], long.as_bytes()).expect(0);
         let key = piped.json()["session"].as_str().expect("a key").to_owned();
@@ -203,6 +205,28 @@ fn every_form_of_the_answer() {
         let want = ["user: first", "assistant: one", "user: second", "assistant: two"];
         assert_eq!(messages(world, &key), want);
         world.write_cassette(&[r#"{"events":[{"text":"hello"}]}"#]);
+    });
+}
+
+#[test]
+fn an_answer_that_was_cut_at_the_output_limit_says_so() {
+    const NOTE: &str = "the answer was cut at the model's output limit";
+    with_and_without_gateway(|world| {
+        let half = r#"{"events":[{"text":"half"},{"stop":"length"}]}"#;
+        world.write_cassette(&[half]);
+        let key = format!("cli:a:{}", world.api_socket().exists());
+        let done = world.run(["prompt", "a", "--session", &key, "hi"]).expect(0);
+        assert_eq!(
+            (done.text(), done.stderr),
+            ("half\n".into(), format!("beige prompt: {NOTE}\n"))
+        );
+        assert_eq!(world.run(["prompt", "a", "--json", "hi"]).expect(0).json()["note"], NOTE);
+        let streamed = world.run(["prompt", "a", "--stream-json", "hi"]).expect(0).text();
+        let last: Value =
+            serde_json::from_str(streamed.lines().last().expect("a line")).expect("JSON");
+        assert_eq!((&last["type"], &last["note"]), (&json!("done"), &json!(NOTE)));
+        let shown = world.run(["sessions", "show", &key]).expect(0).text();
+        assert!(shown.contains(&format!("half\n[{NOTE}]\n")), "{shown}");
     });
 }
 

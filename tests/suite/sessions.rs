@@ -142,6 +142,7 @@ fn sessions_are_listed_shown_begun_anew_resumed_named_and_removed_over_http() {
     );
     // Anew, named, back to the old one.
     let new = done(&world, "POST", "/new", json!({"sessionKey": "tui:a/b é"}));
+    assert!(new["createdAt"].as_str() <= new["updatedAt"].as_str(), "{new}");
     assert_ne!(new["sessionId"], old);
     assert_eq!(new["messages"], 0);
     assert_eq!(

@@ -74,6 +74,18 @@ fn bash_completes() {
     check_proposals(&|world, words| {
         lines(&in_shell(world, "bash", &[&["--norc", "-c", line, "bash"], words].concat()))
     });
+    // bash parts keys at their colons, and puts in what stands behind the last.
+    let keyed = world();
+    let key = "cli:ada:work";
+    keyed.run(["prompt", "ada", "--session", key, "hi"]).expect(0);
+    let words = ["--norc", "-c", line, "bash", "sessions", "show", "cli", ":", "ada", ":", "w"];
+    assert_eq!(lines(&in_shell(&keyed, "bash", &words)), ["work"]);
+    let asked = |words: &[&str]| {
+        keyed.run([&["completions", "answer", "--"][..], words].concat()).expect(0).text()
+    };
+    assert_eq!(asked(&["exec", "ada", "--session", ""]), format!("{key}\thi\n"));
+    assert_eq!(asked(&["exec", "bob", "--session", ""]), "");
+    assert_eq!(asked(&["prompt", "ada", "--model", ""]), "p/m\n");
     // bash parts `--flag=value` into three words.
     let world = world();
     let words = ["--norc", "-c", line, "bash", "audit", "--agent", "=", "b"];

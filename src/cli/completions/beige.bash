@@ -1,7 +1,19 @@
 # Completions of beige for bash: eval "$(beige completions bash)"
 # What there is to propose is asked of the `beige` on PATH.
 _beige() {
-    local word told before= current=${COMP_WORDS[COMP_CWORD]}
+    local word told before= colons= glue= current
+    local -a words=()
+    # bash parts `cli:a:b` at its colons.
+    for word in "${COMP_WORDS[@]:1:COMP_CWORD}"; do
+        if [[ ${#words[@]} -gt 0 && ( -n $glue || $word == :* ) ]]; then
+            words[${#words[@]} - 1]+=$word
+        else
+            words+=("$word")
+        fi
+        glue=
+        [[ $word == *: ]] && glue=1
+    done
+    current=${words[${#words[@]} - 1]}
     # bash parts `--flag=value` into three words.
     [[ $current == = ]] && current=
     if [[ $current == --*=* ]]; then
@@ -21,8 +33,12 @@ _beige() {
                 COMPREPLY+=("$word")
             done < <(compgen -c -- "$current")
             ;;
-        "$current"*) COMPREPLY+=("$before$word") ;;
+        "$current"*)
+            # What stands before the last colon is a word of its own to bash.
+            [[ $current == *:* && $COMP_WORDBREAKS == *:* ]] && colons=${current%:*}:
+            COMPREPLY+=("$before${word#"$colons"}")
+            ;;
         esac
-    done < <(command beige completions answer -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    done < <(command beige completions answer -- "${words[@]}" 2>/dev/null)
 }
 complete -F _beige beige

@@ -4,14 +4,17 @@
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossbeam_channel::{after, select};
 
-use super::super::{Invocation, present};
+use super::super::config::sound;
+use super::super::{Invocation, present, tell};
+use super::running;
 use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
+use crate::gateway::ConfigInUse;
 use crate::worker::Cancel;
 
 /// What there is to say of a log that is not there.
@@ -19,7 +22,7 @@ const NO_LOG: &str = "there is no log yet; the gateway writes it once it has run
 
 /// Prints the newest `lines` lines; with `follow` goes on as they come.
 pub(super) fn logs(invocation: &Invocation, lines: usize, follow: bool) -> Result<u8> {
-    let path = invocation.load_config()?.0.gateway.log_file;
+    let path = place(invocation)?;
     let what = format!("read {}", path.display());
     let mut file =
         open_own(&path, File::options().read(true)).map_err(|error| match error.kind() {
@@ -33,6 +36,29 @@ pub(super) fn logs(invocation: &Invocation, lines: usize, follow: bool) -> Resul
         go_on(&path, file)?;
     }
     Ok(0)
+}
+
+/// Where the log lies: where the gateway that runs says, unless a configuration
+/// was named; else as the configuration says. One that is broken or missing
+/// hides no log: the place that was last in use counts then, or the usual one.
+fn place(invocation: &Invocation) -> Result<PathBuf> {
+    let home = invocation.home()?;
+    let left = ConfigInUse::of_gateway(&home);
+    let left = left.and_then(|it| it.log_file().map(Path::to_owned));
+    let is_named = invocation.named_config_file()?.is_some();
+    if let (false, Some(path), Some(_)) = (is_named, &left, running(&home)?) {
+        return Ok(path.clone());
+    }
+    if let Some(config) = sound(invocation)? {
+        return Ok(config.gateway.log_file);
+    }
+    let path = left.unwrap_or_else(|| home.logs().join("gateway.log"));
+    tell(&format!(
+        "beige gateway: the configuration does not say where the log lies (`beige config check` \
+         says why); this is {}",
+        path.display()
+    ));
+    Ok(path)
 }
 
 /// Where the newest `lines` lines begin, looking at no more than the last

@@ -68,6 +68,7 @@ fn fresh(invocation: &Invocation, daemon: bool) -> Result<Fresh> {
     let in_use = ConfigInUse::look(&invocation.config_file()?);
     let in_use = if daemon { in_use } else { in_use.in_foreground() };
     let (config, redactor) = invocation.load_config()?;
+    let in_use = in_use.logging_to(&config.gateway.log_file);
     Ok(Fresh { config, redactor, in_use })
 }
 

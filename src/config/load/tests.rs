@@ -184,7 +184,12 @@ fn a_file_that_cannot_be_read_says_why() {
         assert_eq!(report, expected);
     };
     let missing = case.folder.path().join("none");
-    check(&missing, "./none: does not exist; `beige setup` makes one, --config names another");
+    let usual = case.home.config_file().display().to_string();
+    let usual = usual.replace(&case.folder.path().display().to_string(), ".");
+    let hint = format!("--config or BEIGE_CONFIG names it, and `beige setup` makes {usual} only");
+    check(&missing, &format!("./none: does not exist; {hint}"));
+    let hint = "`beige setup` makes it, --config names another";
+    check(&case.home.config_file(), &format!("{usual}: does not exist; {hint}"));
     check(case.folder.path(), ".: is a folder, not a file");
 }
 

@@ -1,0 +1,169 @@
+//! What a prompt shows: events in the form that was asked for, failures as one
+//! document or the last event, and on standard error what a person must know.
+
+use serde_json::{Value, json};
+
+use super::super::{is_watched, present, print_json, tell};
+use crate::error::{During, Error, Kind, Result};
+use crate::turn::{TurnEvent, category_of};
+
+/// Exit code of a turn that was called off.
+pub(super) const ABORTED: u8 = 130;
+
+/// How a turn is shown.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Form {
+    /// The answer as text.
+    #[default]
+    Text,
+    /// One document.
+    Json,
+    /// Events.
+    Stream,
+}
+
+/// Shows a turn in the form that was asked for.
+pub(super) struct Told {
+    form: Form,
+    session: Option<String>,
+    /// Whether others may know the session and have a turn running in it.
+    named_session: bool,
+    /// What there is to say of the gateway's configuration.
+    pub(super) notice: Option<String>,
+    /// The exit code.
+    pub(super) code: u8,
+    /// Whether the turn has been seen to begin, or it was said what it waits for.
+    has_begun: bool,
+    /// Whether the turn's end has been shown.
+    pub(super) has_ended: bool,
+}
+
+impl Told {
+    /// Nothing shown yet of a turn in that session; `named_session` if it is
+    /// one that others may know.
+    pub(super) fn new(form: Form, session: Option<String>, named_session: bool) -> Self {
+        let (notice, code) = (None, 1);
+        Self { form, session, named_session, notice, code, has_begun: false, has_ended: false }
+    }
+
+    /// Says once what a turn waits for that has not begun.
+    pub(super) fn wait_for_turn(&mut self) {
+        if std::mem::replace(&mut self.has_begun, true) {
+            return;
+        }
+        let session = self.session.as_deref().filter(|_| self.named_session);
+        let line = session.map_or_else(String::new, |it| {
+            format!("for the turn that runs in the session {it}, or ")
+        });
+        tell(&format!("beige prompt: waiting {line}for the agent's sandbox"));
+    }
+
+    /// Shows one event, a line of JSON; `true` after the last.
+    pub(super) fn tell(&mut self, line: &str) -> Result<bool> {
+        let event: Value = serde_json::from_str(line).during(Kind::Internal, "read an event")?;
+        if self.form == Form::Stream {
+            // As it came: a program may look at its beginning only.
+            print_json(&format!("{}\n", line.trim_end()))?;
+        }
+        self.show(&event)
+    }
+
+    fn show(&mut self, event: &Value) -> Result<bool> {
+        let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
+        let kind = text("type");
+        self.has_begun = true;
+        self.has_ended |= matches!(kind, "done" | "blocked" | "error");
+        match kind {
+            "done" => {
+                self.code = 0;
+                self.answer(text("response"), event)?;
+            }
+            "blocked" => {
+                if self.form == Form::Json {
+                    self.refused(text("reason"))?;
+                }
+                tell(&format!("beige prompt: refused: {}", text("reason")));
+            }
+            "error" => {
+                if self.form == Form::Text && !text("partial").is_empty() {
+                    present(&format!("{}\n", text("partial").trim_end()))?;
+                }
+                if self.form == Form::Json {
+                    self.failure(event)?;
+                }
+                self.code = if text("category") == "aborted" { ABORTED } else { 1 };
+                tell(&format!("beige prompt: {}", text("message")));
+            }
+            "tool_start" if self.form == Form::Text && is_watched() => {
+                tell(&tool_line(event));
+            }
+            _ => {}
+        }
+        Ok(self.has_ended)
+    }
+
+    /// What no turn tells, since none was begun or its end was not heard.
+    pub(super) fn tell_failure(&mut self, error: &Error) -> Result<()> {
+        self.has_ended = true;
+        match self.form {
+            Form::Text => Ok(()),
+            Form::Json => {
+                let category = category_of(error.kind());
+                let document = json!({ "error": error.to_string(), "category": category });
+                print_json(&format!("{document}\n"))
+            }
+            Form::Stream => {
+                let error = serde_json::to_string(&TurnEvent::refused(error));
+                print_json(&format!("{}\n", error.during(Kind::Internal, "encode an event")?))
+            }
+        }
+    }
+
+    fn refused(&self, reason: &str) -> Result<()> {
+        let document = json!({"error": reason, "category": "blocked", "session": self.session});
+        print_json(&format!("{document}\n"))
+    }
+
+    /// A failed turn as the one document: what the event says, and where the
+    /// conversation can be gone on with.
+    fn failure(&self, event: &Value) -> Result<()> {
+        let document = json!({
+            "error": event.get("message"), "category": event.get("category"),
+            "partial": event.get("partial"), "session": self.session,
+        });
+        print_json(&format!("{document}\n"))
+    }
+
+    fn answer(&self, response: &str, event: &Value) -> Result<()> {
+        if let Some(note) = event.get("note").and_then(Value::as_str) {
+            tell(&format!("beige prompt: {note}"));
+        }
+        match self.form {
+            Form::Text => present(&format!("{}\n", response.trim_end_matches('\n'))),
+            Form::Json => {
+                let mut document = json!({"response": response, "session": self.session});
+                if let Some(note) = event.get("note") {
+                    document["note"] = note.clone();
+                }
+                if let Some(notice) = &self.notice {
+                    document["notice"] = json!(notice);
+                }
+                print_json(&format!("{document}\n"))
+            }
+            Form::Stream => Ok(()),
+        }
+    }
+}
+
+/// What a person sees of a tool call: its first argument, shortened.
+fn tool_line(event: &Value) -> String {
+    let tool = event.get("tool").and_then(Value::as_str).unwrap_or_default();
+    let params = event.get("params").and_then(Value::as_object);
+    let first = params.and_then(|it| it.get("command").or_else(|| it.get("path")));
+    let first = first.and_then(Value::as_str).unwrap_or_default();
+    let short = |text: &str| {
+        let shown: String = text.chars().take(100).collect();
+        shown.replace(['\n', '\r', '\t'], " ")
+    };
+    format!("· {}: {}", short(tool), short(first))
+}
