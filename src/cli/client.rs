@@ -337,7 +337,11 @@ impl Transport for SocketTransport {
         let timeout = timeout.for_write();
         self.stream.set_write_timeout(timeout.not_zero().map(|it| *it))?;
         let output = &self.buffers.output()[..amount];
-        self.stream.write_all(output).map_err(|error| timed(error, &timeout))
+        match self.stream.write_all(output) {
+            // Who is turned away at the door is told why before it is closed.
+            Err(error) if is_closed(&error) => Ok(()),
+            written => written.map_err(|error| timed(error, &timeout)),
+        }
     }
 
     fn await_input(&mut self, timeout: NextTimeout) -> Result<bool, ureq::Error> {
@@ -358,6 +362,10 @@ impl Transport for SocketTransport {
     fn is_open(&mut self) -> bool {
         false // One request a connection: the gateway closes after each.
     }
+}
+
+fn is_closed(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset)
 }
 
 fn timed(error: std::io::Error, timeout: &NextTimeout) -> ureq::Error {

@@ -410,8 +410,12 @@ fn status(invocation: &Invocation, json: bool) -> Result<u8> {
     let home = invocation.home()?;
     let holder = running(&home)?;
     let api = Api::with_limit(&home, STATUS_LIMIT);
-    let health = holder.as_ref().map(|_| api.get("/api/health"));
-    let health = health.and_then(Result::ok);
+    let asked = holder.as_ref().map(|_| api.get("/api/health"));
+    let (health, trouble) = match asked {
+        Some(Ok(health)) => (Some(health), None),
+        Some(Err(error)) => (None, Some(error)),
+        None => (None, None),
+    };
     let answers = health.is_some();
     let pid = holder.as_ref().and_then(|it| it.pid);
     if json {
@@ -421,12 +425,21 @@ fn status(invocation: &Invocation, json: bool) -> Result<u8> {
         });
         print_json(&format!("{document}\n"))?;
     } else {
-        print(&told(pid, holder.is_some(), health.as_ref()))?;
+        print(&match trouble {
+            Some(error) if error.kind() != Kind::Timeout => unwell(pid, &error),
+            _ => told(pid, holder.is_some(), health.as_ref()),
+        })?;
     }
     if answers {
         invocation.tell_of_other_config("gateway");
     }
     Ok(u8::from(!answers))
+}
+
+/// It is there, and gives no health.
+fn unwell(pid: Option<u32>, error: &Error) -> String {
+    let pid = pid.map_or_else(|| "not known yet".to_owned(), |it| it.to_string());
+    format!("the gateway runs (pid {pid}) and did not tell how it is: {error}\n")
 }
 
 fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {

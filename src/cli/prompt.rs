@@ -304,7 +304,7 @@ fn tell_of_holder(home: &Home) -> bool {
     let Some((role, pid)) = holder.and_then(|it| Some((it.role, it.pid?))) else { return false };
     let whom = match role {
         Role::Prompt => "another prompt",
-        Role::Gateway => "the gateway, which starts or stops",
+        Role::Gateway => "the gateway, which starts, stops or is full",
     };
     tell(&format!("beige prompt: waiting for {whom} (pid {pid})"));
     true

@@ -7,7 +7,7 @@ use std::process::Child;
 use serde_json::json;
 
 use crate::support::{
-    Answer, ModelServer, Stream, World, peak_memory, runs, says, some_world, wait_until,
+    Answer, Finished, ModelServer, Stream, World, peak_memory, runs, says, some_world, wait_until,
 };
 
 fn serving(server: &ModelServer, fields: &str) -> World {
@@ -209,6 +209,28 @@ fn an_answer_that_comes_all_at_once_loses_no_listener() {
     let events = stream.rest();
     let said: usize = events.iter().filter_map(|it| it["delta"].as_str()).map(str::len).sum();
     assert_eq!((said, &events[events.len() - 1]["type"]), (3 * words, &json!("done")));
+}
+
+/// `api.sock` takes 64 at a time.
+#[test]
+fn a_gateway_that_is_full_says_so_and_is_waited_for() {
+    let server = ModelServer::new();
+    let gate = server.gate();
+    let held = gate.clone();
+    server.answer_by(move |_| Answer::stream().hold(&held).text("done").finish("stop").done());
+    let world = serving(&server, "");
+    let open = |number: usize| world.stream(&format!("api:{number}"), "go");
+    let streams: Vec<Stream> = (0..64).map(open).collect();
+    gate.wait_held(64);
+    let told = world.run(["gateway", "status"]).expect(1);
+    assert!(told.text().contains("serves all the callers it can"), "{}", told.text());
+    let asked = world.spawn(["prompt", "a", "go"]);
+    gate.open();
+    for stream in streams {
+        assert_eq!(stream.rest().last().expect("an event")["response"], "done");
+    }
+    let answered = Finished::from(asked.wait_with_output().expect("it ends")).expect(0);
+    assert_eq!(answered.text(), "done\n");
 }
 
 #[test]
