@@ -5,7 +5,7 @@
 //! result of no call.
 
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::ids::Ids;
 use crate::config::ModelRef;
@@ -14,23 +14,32 @@ use crate::provider::{Fault, Request, ToolDefinition};
 
 const IMAGE_LEFT_OUT: &str = "(An image was left out: this model reads text only.)";
 
+/// The body of the request. The conversation is the most of it, so it is
+/// written from where it was put together and not copied once more.
+#[derive(Serialize)]
+struct Body<'a> {
+    model: &'a str,
+    messages: Vec<Said>,
+    stream: bool,
+    #[serde(flatten)]
+    further: Map<String, Value>,
+}
+
 /// The body of the request, as JSON.
 pub(super) fn body(request: &Request<'_>) -> Result<Vec<u8>, Fault> {
-    let mut body = json!({
-        "model": request.model.model,
-        "messages": messages(request),
-        "stream": true,
-    });
+    let mut further = Map::new();
     // Mistral tells the usage unasked and has refused a request that asks.
     if request.model.provider != "mistral" {
-        body["stream_options"] = json!({ "include_usage": true });
+        further.insert("stream_options".into(), json!({ "include_usage": true }));
     }
     if let Some(limit) = request.facts.max_tokens {
-        body[limit_field(request.model)] = json!(limit);
+        further.insert(limit_field(request.model).into(), json!(limit));
     }
     if !request.tools.is_empty() {
-        body["tools"] = request.tools.iter().map(tool).collect();
+        further.insert("tools".into(), request.tools.iter().map(tool).collect());
     }
+    let model = &request.model.model;
+    let body = Body { model, messages: messages(request), stream: true, further };
     serde_json::to_vec(&body).map_err(|it| Fault::Ours(format!("cannot write the request: {it}")))
 }
 
