@@ -144,6 +144,12 @@ pub trait Sandbox: Send + Sync {
     /// Whether processes that a command leaves behind live on after it.
     fn keeps_background(&self) -> bool;
 
+    /// The first process in it, if it is ours and can be seen from here: who
+    /// may dial the link.
+    fn resident(&self) -> Option<Resident> {
+        None
+    }
+
     /// Why it ended under a command, as far as known ("out of memory").
     fn fate(&self) -> Option<String>;
 
@@ -152,6 +158,17 @@ pub trait Sandbox: Send + Sync {
 
     /// Ends it for good; the workspace stays.
     fn remove(&self) -> Result<()>;
+}
+
+/// A process of this host that stays itself: a pid alone may be another's by
+/// now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// Its process id, as seen from here.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot (field 22 of
+    /// `/proc/PID/stat`).
+    pub started: u64,
 }
 
 /// Resource limits set by tool-client on itself before the command starts.

@@ -6,11 +6,11 @@
 //! It stands between a hostile command and the gateway, so it holds nothing
 //! worth taking: no secret, no right that the command has not.
 
+mod conversation;
 mod fields;
 mod file;
 mod init;
 mod launch;
-mod link;
 mod registration;
 #[cfg(test)]
 mod scratch;

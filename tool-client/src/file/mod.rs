@@ -26,8 +26,8 @@ use std::process::ExitCode;
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use serde_json::{Value, json};
 
+use crate::conversation::Conversation;
 use crate::fields::Fields;
-use crate::link::Link;
 use crate::supervise::request::workspace;
 
 use failure::{Code, Failure};
@@ -60,24 +60,24 @@ struct Place {
 /// Runs the role; the exit code is 0 whenever a result was delivered.
 pub(crate) fn run() -> ExitCode {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    let Ok(mut link) = Link::open() else { return ExitCode::FAILURE };
-    let bytes = match link.request() {
+    let Ok(mut conversation) = Conversation::open() else { return ExitCode::FAILURE };
+    let bytes = match conversation.request() {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return ExitCode::SUCCESS,
-        Err(error) => return refuse(&mut link, &error.to_string()),
+        Err(error) => return refuse(&mut conversation, &error.to_string()),
     };
     match parse(&bytes) {
         Ok((op, place)) => {
-            let result = act(&mut Talk::new(&mut link), &op, &place);
-            link.finish(&result.unwrap_or_else(|it| it.to_json()));
+            let result = act(&mut Talk::new(&mut conversation), &op, &place);
+            conversation.finish(&result.unwrap_or_else(|it| it.to_json()));
             ExitCode::SUCCESS
         }
-        Err(error) => refuse(&mut link, &error),
+        Err(error) => refuse(&mut conversation, &error),
     }
 }
 
-fn refuse(link: &mut Link, error: &str) -> ExitCode {
-    link.finish(&Failure::new(Code::Other, error).to_json());
+fn refuse(conversation: &mut Conversation, error: &str) -> ExitCode {
+    conversation.finish(&Failure::new(Code::Other, error).to_json());
     ExitCode::FAILURE
 }
 

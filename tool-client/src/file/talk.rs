@@ -6,29 +6,29 @@ use std::io;
 use tool_client::frame::{self, Frame};
 
 use super::failure::{Code, Failure};
-use crate::link::Link;
+use crate::conversation::Conversation;
 
 /// The conversation during one request.
 pub(crate) struct Talk<'a> {
-    link: &'a mut Link,
+    conversation: &'a mut Conversation,
     input_ended: bool,
 }
 
 impl<'a> Talk<'a> {
-    /// Goes on with that link after its request.
-    pub(crate) fn new(link: &'a mut Link) -> Self {
-        Self { link, input_ended: false }
+    /// Goes on with that conversation after its request.
+    pub(crate) fn new(conversation: &'a mut Conversation) -> Self {
+        Self { conversation, input_ended: false }
     }
 
     /// Sends content, in order, waiting for the reader as long as it is there.
     pub(crate) fn give(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         for piece in bytes.chunks(frame::MAX_PAYLOAD) {
-            while !self.link.has_room() {
+            while !self.conversation.has_room() {
                 self.wait()?;
                 self.stay()?;
             }
-            self.link.queue(frame::STDOUT, piece);
-            self.link.send();
+            self.conversation.queue(frame::STDOUT, piece);
+            self.conversation.send();
         }
         Ok(())
     }
@@ -36,11 +36,11 @@ impl<'a> Talk<'a> {
     /// An error once the gateway has cancelled or left: to be asked now and
     /// then by what takes long.
     pub(crate) fn stay(&mut self) -> Result<(), Failure> {
-        self.link.send();
-        if self.link.gone() || self.link.ended() {
+        self.conversation.send();
+        if self.conversation.gone() || self.conversation.ended() {
             return Err(left());
         }
-        match self.link.next() {
+        match self.conversation.next() {
             Ok(None) => Ok(()),
             Ok(Some(Frame { kind: frame::STDIN_END, .. })) => Ok(()),
             Ok(Some(_)) | Err(_) => Err(left()),
@@ -50,13 +50,13 @@ impl<'a> Talk<'a> {
     /// The next piece of input; `None` at its end.
     pub(crate) fn take(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         while !self.input_ended {
-            self.link.send();
-            match self.link.next().map_err(|it| broken(&it.to_string()))? {
+            self.conversation.send();
+            match self.conversation.next().map_err(|it| broken(&it.to_string()))? {
                 Some(Frame { kind: frame::STDIN, payload }) => {
                     // What was taken is written at once: the window is its own
                     // bound, so all of it is granted again.
                     let grant = u32::try_from(payload.len()).unwrap_or(0);
-                    self.link.queue(frame::WINDOW, &grant.to_be_bytes());
+                    self.conversation.queue(frame::WINDOW, &grant.to_be_bytes());
                     return Ok(Some(payload));
                 }
                 Some(Frame { kind: frame::STDIN_END, .. }) => self.input_ended = true,
@@ -64,7 +64,7 @@ impl<'a> Talk<'a> {
                 Some(Frame { kind, .. }) => {
                     return Err(broken(&format!("a frame of kind {kind} makes no sense here")));
                 }
-                None if self.link.ended() || self.link.gone() => return Err(left()),
+                None if self.conversation.ended() || self.conversation.gone() => return Err(left()),
                 None => self.wait()?,
             }
         }
@@ -91,7 +91,7 @@ impl<'a> Talk<'a> {
     }
 
     fn wait(&mut self) -> Result<(), Failure> {
-        self.link.wait(None).map_err(|it: io::Error| broken(&it.to_string()))
+        self.conversation.wait(None).map_err(|it: io::Error| broken(&it.to_string()))
     }
 }
 

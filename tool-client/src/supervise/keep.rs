@@ -1,7 +1,7 @@
 //! Keeps the whole output of a command in the workspace when it is too large
 //! for the model: stdout and stderr in the order in which they came, in
 //! `.beige/outputs/ID`. The folders are the agent's to write, so every step
-//! goes through the descriptor of the step before and follows no link: what is
+//! goes through the descriptor of the step before and follows no conversation: what is
 //! planted there under our names is reported, never opened.
 
 use std::fs::File;

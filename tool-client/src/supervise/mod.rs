@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use rustix::process::{DumpableBehavior, getpid, set_child_subreaper, set_dumpable_behavior};
 use serde_json::{Value, json};
 
-use crate::link::Link;
+use crate::conversation::Conversation;
 use crate::registration::Registration;
 
 use request::Request;
@@ -28,31 +28,31 @@ pub(crate) fn run() -> ExitCode {
     // whatever the command leaves behind comes here.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let _ = set_child_subreaper(Some(getpid()));
-    let Ok(mut link) = Link::open() else { return ExitCode::FAILURE };
-    match link.request() {
+    let Ok(mut conversation) = Conversation::open() else { return ExitCode::FAILURE };
+    match conversation.request() {
         Ok(None) => ExitCode::SUCCESS,
-        Ok(Some(bytes)) => obey(&mut link, &bytes),
-        Err(error) => refuse(&mut link, &error.to_string()),
+        Ok(Some(bytes)) => obey(&mut conversation, &bytes),
+        Err(error) => refuse(&mut conversation, &error.to_string()),
     }
 }
 
-fn obey(link: &mut Link, bytes: &[u8]) -> ExitCode {
+fn obey(conversation: &mut Conversation, bytes: &[u8]) -> ExitCode {
     match Request::parse(bytes) {
         Ok(request) => {
-            let report = supervise(link, &request);
-            link.finish(&report);
+            let report = supervise(conversation, &request);
+            conversation.finish(&report);
             ExitCode::SUCCESS
         }
-        Err(error) => refuse(link, &error),
+        Err(error) => refuse(conversation, &error),
     }
 }
 
-fn refuse(link: &mut Link, error: &str) -> ExitCode {
-    link.finish(&json!({ "error": error }));
+fn refuse(conversation: &mut Conversation, error: &str) -> ExitCode {
+    conversation.finish(&json!({ "error": error }));
     ExitCode::FAILURE
 }
 
-fn supervise(link: &mut Link, request: &Request) -> Value {
+fn supervise(conversation: &mut Conversation, request: &Request) -> Value {
     let registration = Registration::make();
     let running = match start::start(request) {
         Ok(running) => running,
@@ -61,7 +61,7 @@ fn supervise(link: &mut Link, request: &Request) -> Value {
             return failed.report();
         }
     };
-    let report = Watch::new(link, running, request).until_the_end();
+    let report = Watch::new(conversation, running, request).until_the_end();
     registration.farewell(&report.children, &report.pipes);
     report.to_value()
 }

@@ -17,7 +17,7 @@ use super::feed::Feed;
 use super::keep::Keeper;
 use super::request::Request;
 use super::start::Running;
-use crate::link::Link;
+use crate::conversation::Conversation;
 use crate::tree;
 
 /// How long output is awaited once the main process has ended: a background
@@ -29,7 +29,7 @@ const REAP_EVERY: Duration = Duration::from_secs(1);
 
 /// A command under watch.
 pub(crate) struct Watch<'a> {
-    link: &'a mut Link,
+    conversation: &'a mut Conversation,
     pid: Pid,
     pidfd: OwnedFd,
     feed: Feed,
@@ -112,11 +112,15 @@ impl Report {
 
 impl<'a> Watch<'a> {
     /// Watches over that command from now on.
-    pub(crate) fn new(link: &'a mut Link, running: Running, request: &Request) -> Self {
+    pub(crate) fn new(
+        conversation: &'a mut Conversation,
+        running: Running,
+        request: &Request,
+    ) -> Self {
         let output = |kind, pipe| Output { kind, pipe: Some(pipe), bytes: 0, owed: 0 };
         let started = Instant::now();
         Self {
-            link,
+            conversation,
             pid: running.pid,
             pidfd: running.pidfd,
             feed: Feed::new(running.stdin),
@@ -148,7 +152,7 @@ impl<'a> Watch<'a> {
             report.not_killed = self.kill();
             // All writers are dead: what the pipes still hold is finite.
             while self.forward() {
-                self.link.send();
+                self.conversation.send();
             }
         }
         self.fill(report)
@@ -164,9 +168,9 @@ impl<'a> Watch<'a> {
         }
         self.feed.write();
         self.forward();
-        self.link.send();
-        let hung_up = self.link.ended() && self.ended.is_none();
-        if hung_up || self.link.gone() {
+        self.conversation.send();
+        let hung_up = self.conversation.ended() && self.ended.is_none();
+        if hung_up || self.conversation.gone() {
             return Some(Ending::CalledOff);
         }
         let now = Instant::now();
@@ -178,7 +182,9 @@ impl<'a> Watch<'a> {
 
     /// Obeys every frame that has come.
     fn obey_all(&mut self) -> Result<Option<Ending>, String> {
-        while let Some(Frame { kind, payload }) = self.link.next().map_err(|it| it.to_string())? {
+        while let Some(Frame { kind, payload }) =
+            self.conversation.next().map_err(|it| it.to_string())?
+        {
             match (kind, payload.as_slice()) {
                 (frame::STDIN, bytes) => self.feed.take(bytes)?,
                 (frame::STDIN_END, _) => self.feed.end(),
@@ -200,20 +206,20 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Carries output to the link as long as that has room, the two streams
+    /// Carries output to the gateway as long as that has room, the two streams
     /// by turns; says whether there was any.
     fn forward(&mut self) -> bool {
         let mut moved = false;
-        if self.link.has_room()
+        if self.conversation.has_room()
             && let Some(grant) = self.feed.grant()
         {
-            self.link.queue(frame::WINDOW, &grant.to_be_bytes());
+            self.conversation.queue(frame::WINDOW, &grant.to_be_bytes());
         }
         for output in &mut self.outputs {
-            if self.link.has_room()
+            if self.conversation.has_room()
                 && let Some(bytes) = output.read(&mut self.buffer)
             {
-                self.link.queue(output.kind, bytes);
+                self.conversation.queue(output.kind, bytes);
                 self.keeper.take(bytes);
                 moved = true;
             }
@@ -244,14 +250,14 @@ impl<'a> Watch<'a> {
 
     /// Waits until there is something to do.
     fn wait(&self) {
-        let mut interest = self.link.interest();
+        let mut interest = self.conversation.interest();
         if self.ended.is_none() {
             interest.push(PollFd::new(&self.pidfd, PollFlags::IN));
         }
         if let Some(pipe) = self.feed.wants() {
             interest.push(PollFd::new(pipe, PollFlags::OUT));
         }
-        if self.link.has_room() {
+        if self.conversation.has_room() {
             let pipes = self.outputs.iter().filter_map(|it| it.pipe.as_ref());
             interest.extend(pipes.map(|it| PollFd::new(it, PollFlags::IN)));
         }
@@ -262,7 +268,7 @@ impl<'a> Watch<'a> {
     /// How long nothing at all may happen.
     fn patience(&self) -> Duration {
         let due = match &self.ended {
-            Some(ended) if self.link.has_room() => Some(ended.at + GRACE),
+            Some(ended) if self.conversation.has_room() => Some(ended.at + GRACE),
             Some(_) => None,
             None => self.deadline,
         };
