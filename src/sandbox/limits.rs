@@ -9,7 +9,6 @@ mod left;
 mod places;
 #[cfg(test)]
 mod tests;
-mod tree;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -22,7 +21,7 @@ use rustix::process::geteuid;
 
 pub use self::left::{Left, left_of};
 use self::places::{Controller, Place, Version, places};
-use super::InnerLimits;
+use super::{InnerLimits, process};
 use crate::error::{During, Kind, Result};
 
 /// Microseconds in which a processor quota counts.
@@ -92,7 +91,7 @@ impl Cgroup {
         if self.settled().is_empty() {
             return Ok(());
         }
-        for process in tree::process_tree(Path::new("/proc"), top) {
+        for process in process::process_tree(Path::new("/proc"), top) {
             for folder in self.folders() {
                 move_into(&folder, process)?;
             }

@@ -13,7 +13,9 @@ pub mod limits;
 pub mod lock;
 mod oneshot;
 mod prepare;
+mod process;
 pub mod pump;
+mod state;
 pub mod workspace;
 
 use std::collections::BTreeMap;
