@@ -272,7 +272,6 @@ fn a_spare_that_is_killed_or_stopped_is_no_loss() {
         wait_until(|| children(resident.pid).len() == 1);
         let spare = children(resident.pid).into_iter().next().unwrap();
         kill(spare);
-        wait_until(|| !lives(spare));
         runs(&link, "next");
         wait_until(|| children(resident.pid).len() == 1);
     }

@@ -148,7 +148,7 @@ impl<'a> Resident<'a> {
         }
         let due = [
             self.links.due(),
-            self.calls.due(&wards),
+            self.calls.due(&wards, now),
             self.door.as_ref().and_then(Door::due),
             self.files.due(now),
             self.leaves_at(),
