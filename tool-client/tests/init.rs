@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::CWD;
+use rustix::process::{Resource, Rlimit};
 use serde_json::{Value, json};
 use support::link::{Call, Link, Listener, Resident, recv_ready};
 use tool_client::{frame, link};
@@ -280,6 +281,34 @@ fn a_spare_that_is_killed_or_stopped_is_no_loss() {
     let pid = rustix::process::Pid::from_raw(spare).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     runs(&link, "stopped");
+}
+
+#[test]
+fn a_call_waits_while_no_process_can_be_started_and_files_are_served() {
+    let resident = Resident::start(600);
+    let link = resident.link();
+    let pid = rustix::process::Pid::from_raw(resident.pid);
+    let usual = rustix::process::getrlimit(Resource::Nofile);
+    let limit = |current| {
+        let limit = Rlimit { current, maximum: usual.maximum };
+        rustix::process::prlimit(pid, Resource::Nofile, limit).unwrap();
+    };
+    let is_open = |it: &u64| Path::new(&format!("/proc/{}/fd/{it}", resident.pid)).is_symlink();
+    let first_free = || (0..).find(|it| !is_open(it)).unwrap();
+    // Once it is quiet.
+    let stat = json!({"op": "stat", "path": "/", "workspace": "/"});
+    assert_eq!(link.file(&stat, b"").exit["kind"], "folder");
+    // Room for one descriptor, none for the two of a pair to a supervisor.
+    let first = first_free();
+    limit(Some(first + 1));
+    let waiting = link.hand_over(link::RUN);
+    wait_until(|| is_open(&first));
+    limit(Some(first_free() + 1));
+    assert_eq!(link.call(link::FILE).pid, resident.pid);
+    assert_eq!(children(resident.pid), HashSet::new());
+    limit(usual.current);
+    let (_, pid) = recv_ready(&waiting);
+    assert_eq!(parent(pid), resident.pid);
 }
 
 #[test]

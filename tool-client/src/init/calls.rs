@@ -80,7 +80,7 @@ impl Calls {
 
     /// When there is something to do without news.
     pub(crate) fn due(&self, wards: &Wards, now: Instant) -> Option<Instant> {
-        if wards.has_taken_back() {
+        if wards.has_more() {
             Some(now)
         } else if self.waiting.is_empty() {
             self.ahead_at.filter(|_| self.wants_spare(wards))
@@ -132,5 +132,62 @@ pub(crate) fn refuse(call: &OwnedFd, why: &str) {
     if let Ok(head) = frame::head(frame::EXIT, report.len()) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = send(call, &[&head, report.as_slice()].concat(), flags);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn call() -> (UnixStream, OwnedFd) {
+        match UnixStream::pair() {
+            Ok((ours, theirs)) => (ours, theirs.into()),
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+
+    #[track_caller]
+    fn refused(mut ours: UnixStream, why: &str) {
+        let mut said = Vec::new();
+        assert!(ours.read_to_end(&mut said).is_ok());
+        let mut said = said.as_slice();
+        let Ok(Some(frame)) = frame::read(&mut said) else { unreachable!("no frame: {said:?}") };
+        assert_eq!(frame.kind, frame::EXIT);
+        let Ok(report) = serde_json::from_slice::<serde_json::Value>(&frame.payload) else {
+            unreachable!("no JSON: {frame:?}")
+        };
+        assert!(report["error"].as_str().is_some_and(|it| it.contains(why)), "{report}");
+    }
+
+    #[test]
+    fn a_call_that_waits_too_long_is_told_so_and_one_that_hung_up_is_let_go() {
+        let (mut calls, now) = (Calls::default(), Instant::now());
+        let ((late, theirs), (gone, other)) = (call(), call());
+        calls.add(theirs, now);
+        calls.give_up(now);
+        calls.add(other, now);
+        drop(gone);
+        calls.give_up(now);
+        assert_eq!(calls.waiting.len(), 1);
+        calls.give_up(now + PATIENCE);
+        assert!(!calls.any());
+        refused(late, "no process can be started");
+    }
+
+    #[test]
+    fn too_many_calls_are_told_so_at_once() {
+        let (mut calls, now) = (Calls::default(), Instant::now());
+        let mut held = Vec::new();
+        for _ in 0..MOST_WAITING {
+            let (ours, theirs) = call();
+            held.push(ours);
+            calls.add(theirs, now);
+        }
+        let (ours, theirs) = call();
+        calls.add(theirs, now);
+        refused(ours, "too many calls wait");
+        assert_eq!(calls.waiting.len(), MOST_WAITING);
     }
 }

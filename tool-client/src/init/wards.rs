@@ -20,9 +20,6 @@ const MOST_SUPERVISORS: usize = 256;
 /// Pipes of spared children; the writers of further ones get SIGPIPE.
 const MOST_PIPES_HELD: usize = 128;
 
-/// Hunts after one another, before anything else gets its turn.
-const MOST_HUNTS: usize = 8;
-
 /// Children of PID 1 that a supervisor left with its farewell, by number with
 /// their start times.
 type Spared = HashMap<i32, u64>;
@@ -45,19 +42,17 @@ pub(crate) struct Wards {
 /// supervisor that was killed, with all below them, but for supervisors and for
 /// those that another one spared.
 pub(crate) fn kill_what_came(wards: &RefCell<Wards>) {
-    for _ in 0..MOST_HUNTS {
-        let Some(since) = wards.borrow_mut().killed_since.take() else { return };
-        let spares = |it: &Process| {
-            // Seen before its supervisor's farewell was heard? That was said
-            // before the child came here, so it can be heard by now.
-            wards.borrow().spares(it, since) || {
-                let mut wards = wards.borrow_mut();
-                wards.settle();
-                wards.spares(it, since)
-            }
-        };
-        tree::kill_all(Some(&spares), || false);
-    }
+    let Some(since) = wards.borrow_mut().killed_since.take() else { return };
+    let spares = |it: &Process| {
+        // Seen before its supervisor's farewell was heard? That was said
+        // before the child came here, so it can be heard by now.
+        wards.borrow().spares(it, since) || {
+            let mut wards = wards.borrow_mut();
+            wards.settle();
+            wards.spares(it, since)
+        }
+    };
+    tree::kill_all(Some(&spares), || false);
 }
 
 impl Wards {
@@ -101,9 +96,9 @@ impl Wards {
         Err(waiting)
     }
 
-    /// Whether there are such calls.
-    pub(crate) fn has_taken_back(&self) -> bool {
-        !self.taken_back.is_empty()
+    /// Whether something was noticed during a hunt that nothing else tells of.
+    pub(crate) fn has_more(&self) -> bool {
+        self.killed_since.is_some() || !self.taken_back.is_empty()
     }
 
     /// Calls whose supervisors were killed before they took them.
