@@ -9,6 +9,7 @@ pub mod bubblewrap;
 mod child;
 mod client;
 pub mod docker;
+mod fingerprint;
 pub mod limits;
 pub mod lock;
 mod oneshot;
