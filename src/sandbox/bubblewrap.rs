@@ -201,6 +201,9 @@ impl Sandbox for Bubblewrap {
         }
         // Also one of which nobody knows any more: never two on a workspace.
         self.cgroup.kill()?;
+        if self.cgroup.is_absent() {
+            end::end_all_that_show(&self.spec.sockets)?;
+        }
         end::reap_ended();
         self.make(&spec_hash)
     }

@@ -182,6 +182,11 @@ impl Cgroup {
         counted(&text, "oom_kill")
     }
 
+    /// Whether there is none: nothing here bounds or counts processes.
+    pub fn is_absent(&self) -> bool {
+        self.settled().is_empty()
+    }
+
     /// Kills every process in it and waits until they are gone.
     pub fn kill(&self) -> Result<()> {
         left::kill(&self.all_folders())

@@ -240,7 +240,7 @@ fn is_below(pid: u32, top: u32) -> bool {
 
 /// Whether it is number 1 in the innermost of its namespaces; `true` where
 /// that cannot be seen.
-fn is_first(pid: u32) -> bool {
+pub(super) fn is_first(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let numbers = status.lines().find_map(|it| it.strip_prefix("NSpid:"));
     numbers.is_none_or(|it| it.split_whitespace().next_back() == Some("1"))

@@ -15,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
+use super::birth;
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::process::Process;
 use crate::sandbox::{Resident, limits};
@@ -78,6 +79,15 @@ pub(super) fn end(it: Resident) -> Result<()> {
     }
     see_off(it);
     Ok(())
+}
+
+/// Ends all residents that see that folder as `/beige`. A look at every process
+/// of the host: for where no cgroup lists those of an agent.
+pub(super) fn end_all_that_show(sockets: &Path) -> Result<()> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    let residents = pids.filter_map(Resident::look).filter(|it| shows(it.pid, sockets));
+    residents.filter(|it| birth::is_first(it.pid)).try_for_each(end)
 }
 
 /// Kills exactly that process, if it is still there.

@@ -180,6 +180,23 @@ fn a_stranger_in_the_state_file_is_neither_trusted_nor_killed() {
 }
 
 #[test]
+fn one_of_which_nobody_knows_ends_before_another_is_made() {
+    let scratch = Scratch::new();
+    let Some(sandbox) = sandbox(&scratch, RESIDENT) else { return };
+    sandbox.up().unwrap();
+    let first = sandbox.resident().unwrap();
+    sandbox.state.forget().unwrap();
+    assert!(first.lives() && !sandbox.seems_up());
+    sandbox.up().unwrap();
+    assert!(!first.lives() && sandbox.seems_up());
+    sandbox.state.forget().unwrap();
+    end::end_all_that_show(&sandbox.spec.sockets).unwrap();
+    assert!(!sandbox.seems_up());
+    sandbox.up().unwrap();
+    sandbox.remove().unwrap();
+}
+
+#[test]
 fn where_no_first_process_is_seen_each_call_has_a_sandbox_of_its_own() {
     let scratch = Scratch::new();
     let Some(sandbox) = sandbox(&scratch, "echo alone") else { return };
