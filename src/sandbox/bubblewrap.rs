@@ -46,7 +46,7 @@ pub struct Bubblewrap {
     state: State,
     /// The resident that was last seen to be ours and under our limits.
     trusted: Mutex<Option<Resident>>,
-    /// Processes killed for want of memory before the last call was admitted.
+    /// Processes killed for want of memory before the last call.
     kills_before: AtomicU64,
 }
 
@@ -155,6 +155,11 @@ impl Bubblewrap {
         Ok(())
     }
 
+    /// What the kernel kills from now on is a call's.
+    fn note_kills(&self) {
+        self.kills_before.store(self.cgroup.out_of_memory_kills(), Ordering::Relaxed);
+    }
+
     fn start(&self) -> Result<Newborn> {
         let mut complaint = String::new();
         for _ in 0..STARTS {
@@ -179,7 +184,11 @@ impl Sandbox for Bubblewrap {
     fn seems_up(&self) -> bool {
         let wanted = self.state.known().filter(|it| it.spec_hash == self.spec_hash());
         // Without a resident each call makes its own.
-        wanted.is_some_and(|it| it.resident.is_none_or(|it| self.is_trusted(it)))
+        let seems_up = wanted.is_some_and(|it| it.resident.is_none_or(|it| self.is_trusted(it)));
+        if seems_up {
+            self.note_kills();
+        }
+        seems_up
     }
 
     fn is_up(&self) -> Result<bool> {
@@ -214,7 +223,7 @@ impl Sandbox for Bubblewrap {
 
     fn admit(&self, child: u32) -> Result<()> {
         self.cgroup.admit(child)?;
-        self.kills_before.store(self.cgroup.out_of_memory_kills(), Ordering::Relaxed);
+        self.note_kills();
         Ok(())
     }
 
