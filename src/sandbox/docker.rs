@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::state::{Known, State};
-use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, oneshot};
+use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, bubblewrap, oneshot};
 use crate::error::{During, Error, Kind, Result};
 use argv::{LABEL_INSTANCE, docker};
 pub use argv::{container_name, exec_command, run_command, spec_hash};
@@ -262,6 +262,7 @@ impl Sandbox for Docker {
     }
 
     fn up(&self) -> Result<()> {
+        bubblewrap::make_way(&self.spec)?;
         self.bring_up_as_wanted().map_err(|it| self.explained(it))
     }
 
