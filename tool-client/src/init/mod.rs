@@ -56,8 +56,8 @@ struct Resident<'a> {
     files: Files,
     wards: RefCell<Wards>,
     reaper: Reaper,
-    /// Since when nobody has needed it.
-    idle: Instant,
+    /// Since when nobody has needed it, if so.
+    idle: Option<Instant>,
 }
 
 /// Runs the role; it ends when it cannot begin, or by `--leave-after`.
@@ -92,7 +92,7 @@ impl<'a> Resident<'a> {
             files: Files::start()?,
             wards: RefCell::default(),
             reaper: Reaper::start()?,
-            idle: Instant::now(),
+            idle: Some(Instant::now()),
         })
     }
 
@@ -100,9 +100,8 @@ impl<'a> Resident<'a> {
         loop {
             let now = Instant::now();
             self.step(now);
-            if self.is_needed() {
-                self.idle = now;
-            } else if self.leaves_at().is_some_and(|it| it <= now) {
+            self.idle = if self.is_needed() { None } else { self.idle.or(Some(now)) };
+            if self.leaves_at().is_some_and(|it| it <= now) {
                 return ExitCode::SUCCESS;
             }
             self.wait(now);
@@ -134,7 +133,7 @@ impl<'a> Resident<'a> {
     }
 
     fn leaves_at(&self) -> Option<Instant> {
-        self.settings.leave_after.and_then(|it| self.idle.checked_add(it))
+        self.idle?.checked_add(self.settings.leave_after?)
     }
 
     /// Waits until there is something to do.
@@ -149,7 +148,7 @@ impl<'a> Resident<'a> {
         }
         let due = [
             self.links.due(),
-            self.calls.due(&wards),
+            self.calls.due(&wards, now),
             self.door.as_ref().and_then(Door::due),
             self.files.due(now),
             self.leaves_at(),

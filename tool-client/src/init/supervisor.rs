@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
@@ -19,7 +20,7 @@ use super::readable;
 use super::reaper::Reaper;
 use crate::conversation::hung_up;
 use crate::descriptor;
-use crate::registration::{ACCEPTED, FAREWELL, MOST_PIPES};
+use crate::registration::{ACCEPTED, FAREWELL, MOST_PIPES, TAKEN};
 use crate::tree::{self, Process};
 
 /// Bytes of a farewell.
@@ -27,6 +28,14 @@ const MOST_FAREWELL: usize = 64 * 1024;
 
 /// Clock ticks of /proc in a second, on every machine that beige knows.
 const TICKS: u64 = 100;
+
+/// A call that no supervisor has taken yet.
+pub(crate) struct Waiting {
+    /// Its socket.
+    pub(crate) call: OwnedFd,
+    /// When it came.
+    pub(crate) since: Instant,
+}
 
 /// A supervisor under watch.
 pub(crate) struct Supervisor {
@@ -38,6 +47,9 @@ pub(crate) struct Supervisor {
     /// Since when it can have started anything, in clock ticks since boot;
     /// `None` as long as it has no call.
     since: Option<u64>,
+    /// The call that it was handed and has not taken yet: if it is killed
+    /// before, another gets it.
+    handed: Option<Waiting>,
     said: Vec<u8>,
     /// What came with its farewell.
     pipes: Vec<OwnedFd>,
@@ -81,15 +93,36 @@ impl Supervisor {
     }
 
     fn new(connection: OwnedFd, pidfd: OwnedFd, process: Process, since: Option<u64>) -> Self {
-        Self { connection, pidfd, process, since, said: Vec::new(), pipes: Vec::new() }
+        Self {
+            connection,
+            pidfd,
+            process,
+            since,
+            handed: None,
+            said: Vec::new(),
+            pipes: Vec::new(),
+        }
     }
 
-    /// Gives it its call; false if it is dead already.
-    pub(crate) fn hand_over(&mut self, call: &OwnedFd) -> bool {
-        self.since = Some(ticks_since_boot());
+    /// Gives it its call; gives that back if it is dead already.
+    pub(crate) fn hand_over(&mut self, waiting: Waiting) -> Result<(), Waiting> {
+        // Before it: nothing that it starts is older.
+        let since = ticks_since_boot();
         // Somebody inside may have stopped it.
         let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
-        descriptor::send(&self.connection, b"R", call.as_fd()).is_ok()
+        match descriptor::send(&self.connection, b"R", waiting.call.as_fd()) {
+            Ok(()) => {
+                self.since = Some(since);
+                self.handed = Some(waiting);
+                Ok(())
+            }
+            Err(_) => Err(waiting),
+        }
+    }
+
+    /// The call that it was handed and never took.
+    pub(crate) fn take_back(&mut self) -> Option<Waiting> {
+        self.handed.take()
     }
 
     /// Since when it can have started anything, in clock ticks since boot;
@@ -123,6 +156,9 @@ impl Supervisor {
                 _ => return,
             };
             self.said.extend_from_slice(&buffer[..count]);
+            if self.handed.take_if(|_| self.said.first() == Some(&TAKEN)).is_some() {
+                self.said.remove(0);
+            }
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(pipes) = message {
                     let room = MOST_PIPES.saturating_sub(self.pipes.len());
