@@ -128,7 +128,7 @@ fn one_that_is_to_be_another_ends_when_its_calls_have() {
         let first = resident(world);
         let path = world.root.join("more");
         fs::create_dir(&path).unwrap();
-        let mounts = format!("mounts: [{{ host: '{}', container: '/more' }}]", path.display());
+        let mounts = format!("extraMounts: {{ '{}': '/more' }}", path.display());
         world.configure(&["a", "b"], &mounts);
         signal(world.gateway_pid(), "HUP");
         wait_until("the old one ends", || !is_alive(first));
