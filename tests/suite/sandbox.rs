@@ -345,7 +345,7 @@ fn a_gateway_that_is_killed_is_taken_over_and_nothing_is_lost() {
             .filter(|it| it.ends_with(".sock"))
             .collect();
         sockets.sort();
-        assert_eq!(sockets, ["gateway.sock"]);
+        assert_eq!(sockets, ["gateway.sock", "link.sock"]);
         assert_eq!(unfinished(world), 3);
         world.verify_audit();
     });
