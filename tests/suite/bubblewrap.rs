@@ -6,7 +6,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::support::{Finished, Runtime, World, wait_until};
+use crate::support::{Finished, Runtime, World, is_alive, wait_until};
 
 fn with_bubblewrap(check: impl Fn(&World)) {
     if let Some(world) = World::on(Runtime::Bubblewrap) {
@@ -89,7 +89,7 @@ fn no_process_of_the_host_is_seen() {
         let text = world.sh(line).expect(0).text();
         let (count, first) = text.split_once('\n').unwrap();
         assert!(count.parse::<u32>().unwrap() < 10, "{text}");
-        assert_eq!(first, "/beige/tool-client --run ");
+        assert_eq!(first, "/beige/tool-client --init --leave-after 60 ");
     });
 }
 
@@ -156,10 +156,17 @@ fn an_ordinary_user_needs_nobodys_help() {
         let done = user.beige(&["exec", "a", "--", "sh", "-c", line]);
         assert!(done.code != 0 && done.stdout.is_empty(), "{done:?}");
         user.beige(&["gateway", "start"]).expect(0);
+        let space = ["exec", "a", "--", "readlink", "/proc/self/ns/pid"];
+        let first = user.beige(&space).expect(0).text();
+        assert_eq!(user.beige(&space).expect(0).text(), first);
         let line = "sleep 300 & setsid sleep 300 & sleep 300";
         user.beige(&["exec", "a", "--timeout", "0.2", "--", "sh", "-c", line]).expect(124);
         user.beige(&["audit", "--verify"]).expect(0);
+        assert_eq!(user.beige(&space).expect(0).text(), first);
+        let listed = user.beige(&["sandbox", "list", "--json"]).expect(0).json();
+        let pid = listed[0]["pid"].as_u64().expect("a pid").try_into().expect("a pid");
         user.beige(&["gateway", "stop"]).expect(0);
+        assert!(!is_alive(pid));
         assert_eq!(owners(&world.home()), [USER]);
     });
 }

@@ -32,6 +32,7 @@ mod models;
 mod oneshots;
 mod planted;
 mod prompt;
+mod residents;
 mod sandbox;
 mod sessions;
 mod shells;

@@ -17,11 +17,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use super::birth;
 use crate::error::{During, Error, Kind, Result};
-use crate::sandbox::process::Process;
+use crate::sandbox::process::{self, Process};
 use crate::sandbox::{Resident, limits};
 
-/// How long a killed sandbox may take to be gone.
-const END_LIMIT: Duration = Duration::from_secs(10);
+/// How long a killed sandbox may take to be gone: its last process takes the
+/// mounts down, which waits for all others that mount on a busy host.
+const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// The bwraps that this process started, with the residents below them: an
 /// ended one stays a zombie until it is asked after. A gateway that was
@@ -61,7 +62,7 @@ pub(super) fn end(it: Resident) -> Result<()> {
     let doing = || format!("end the sandbox whose first process is {}", it.pid);
     let Some(pid) = number(it.pid) else { return Ok(()) };
     // A descriptor first: what it holds stays the same process.
-    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+    let held = match pidfd_open(pid, PidfdFlags::empty()) {
         // Nobody's, or a thread's.
         Err(Errno::SRCH | Errno::INVAL) => return Ok(()),
         other => other.during(Kind::Sandbox, doing())?,
@@ -69,12 +70,16 @@ pub(super) fn end(it: Resident) -> Result<()> {
     if !it.lives() {
         return Ok(());
     }
-    match pidfd_send_signal(&process, Signal::KILL) {
+    let others = process::below(it.pid);
+    match pidfd_send_signal(&held, Signal::KILL) {
         Ok(()) | Err(Errno::SRCH) => {}
         Err(error) => return Err(error).during(Kind::Sandbox, doing()),
     }
-    if !has_ended_within(&process, END_LIMIT) {
-        let what = format!("{}: it was killed and is not gone after 10 s", doing());
+    // The kernel does so too, but only once it has taken the mounts down.
+    others.iter().for_each(kill);
+    if !has_ended_within(&held, END_LIMIT) {
+        let what =
+            format!("{}: it was killed and is not gone after {} s", doing(), END_LIMIT.as_secs());
         return Err(Error::new(Kind::Timeout, what));
     }
     see_off(it);

@@ -14,8 +14,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::{group, places_here, set};
 use crate::error::{During, Error, Kind, Result};
 
-/// How long killed processes may take to be gone.
-const END_LIMIT: Duration = Duration::from_secs(5);
+/// How long killed processes may take to be gone: the last one of a sandbox
+/// waits for all others that mount on a busy host.
+const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// What there is of one agent's cgroup, whoever made it.
 #[derive(Clone, Debug, PartialEq, Eq)]
