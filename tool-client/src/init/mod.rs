@@ -28,7 +28,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
@@ -44,6 +44,9 @@ use links::{Call, Links};
 use reaper::Reaper;
 pub(crate) use settings::Settings;
 use wards::Wards;
+
+/// Between two tries to wait that failed.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
 
 /// All that PID 1 does.
 struct Resident<'a> {
@@ -155,10 +158,13 @@ impl<'a> Resident<'a> {
         ];
         let limit = due.into_iter().flatten().min().map(|it| {
             // Rounded up, or the last wait would end just before its time.
-            let left = it.saturating_duration_since(now) + std::time::Duration::from_millis(1);
+            let left = it.saturating_duration_since(now) + Duration::from_millis(1);
             Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 })
         });
-        let _ = rustix::event::poll(&mut interest, limit.as_ref());
+        if rustix::event::poll(&mut interest, limit.as_ref()).is_err() {
+            // Out of memory, or of descriptors to wait on: not at full speed.
+            let _ = rustix::event::poll(&mut [], Some(&PAUSE));
+        }
     }
 }
 

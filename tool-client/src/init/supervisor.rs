@@ -9,8 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, Timespec};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -18,7 +19,6 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::readable;
 use super::reaper::Reaper;
-use crate::conversation::hung_up;
 use crate::descriptor;
 use crate::registration::{ACCEPTED, FAREWELL, MOST_PIPES, TAKEN};
 use crate::tree::{self, Process};
@@ -51,6 +51,8 @@ pub(crate) struct Supervisor {
     /// before, another gets it.
     handed: Option<Waiting>,
     said: Vec<u8>,
+    /// The connection has ended.
+    is_silent: bool,
     /// What came with its farewell.
     pipes: Vec<OwnedFd>,
 }
@@ -100,6 +102,7 @@ impl Supervisor {
             since,
             handed: None,
             said: Vec::new(),
+            is_silent: false,
             pipes: Vec::new(),
         }
     }
@@ -136,15 +139,20 @@ impl Supervisor {
         self.process.pid == process.pid && self.process.started == process.started
     }
 
-    /// Whether it has ended, with its children come to PID 1.
-    pub(crate) fn has_ended(&self) -> bool {
-        let mut state = [readable(&self.pidfd)];
+    /// Hears what it says; says whether it has ended, with its children come to
+    /// PID 1. If so, all that it said was heard.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let mut state = [readable(&self.pidfd), readable(&self.connection)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(rustix::event::poll(&mut state, Some(&now)), Ok(1))
+        let _ = rustix::event::poll(&mut state, Some(&now));
+        let [ended, speaks] = state.map(|it| !it.revents().is_empty());
+        if ended || speaks {
+            self.hear();
+        }
+        ended
     }
 
-    /// Hears what it says.
-    pub(crate) fn hear(&mut self) {
+    fn hear(&mut self) {
         let mut buffer = [0; 4096];
         while self.said.len() < MOST_FAREWELL {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PIPES))];
@@ -153,7 +161,11 @@ impl Supervisor {
             let mut into = [IoSliceMut::new(&mut buffer)];
             let count = match recvmsg(&self.connection, &mut into, &mut control, flags) {
                 Ok(it) if it.bytes > 0 => it.bytes,
-                _ => return,
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Ok(_) | Err(_) => {
+                    self.is_silent = true;
+                    return;
+                }
             };
             self.said.extend_from_slice(&buffer[..count]);
             if self.handed.take_if(|_| self.said.first() == Some(&TAKEN)).is_some() {
@@ -177,10 +189,9 @@ impl Supervisor {
     /// What is to be waited for.
     pub(crate) fn interest<'a>(&'a self, interest: &mut Vec<PollFd<'a>>) {
         interest.push(readable(&self.pidfd));
-        // A farewell is read before its writer's end; the connection's own
-        // end is no news.
-        if self.said.len() < MOST_FAREWELL && !hung_up(self.connection.as_fd()) {
-            interest.push(PollFd::new(&self.connection, PollFlags::IN));
+        // The connection's own end is no news.
+        if self.said.len() < MOST_FAREWELL && !self.is_silent {
+            interest.push(readable(&self.connection));
         }
     }
 }

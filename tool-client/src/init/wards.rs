@@ -110,9 +110,7 @@ impl Wards {
     pub(crate) fn settle(&mut self) {
         let mut supervisors = std::mem::take(&mut self.supervisors);
         supervisors.retain_mut(|it| {
-            // First whether it has ended, then what it said: so all was said.
             let ended = it.has_ended();
-            it.hear();
             if ended {
                 self.settle_one(it);
             }
