@@ -371,6 +371,8 @@ fn an_image_that_is_asked_for_and_not_here_is_told() {
         ] {
             assert!(done.stderr.contains(part), "{part} in {}", done.stderr);
         }
+        // One that lives is kept without a look at any image.
+        world.run(["sandbox", "rm", "a"]).expect(0);
         world.start_gateway();
         assert_eq!(world.sh("true").expect(0).stderr, "");
         let log = world.gateway_log();

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
-use crate::support::{World, on_each_runtime, with_and_without_gateway};
+use crate::support::{Runtime, World, on_each_runtime, with_and_without_gateway};
 
 #[test]
 fn arguments_arrive_exactly() {
@@ -284,9 +284,16 @@ fn a_tool_of_a_plugin_is_two_calls_and_four_lines() {
 fn a_call_that_finds_others_in_the_sandbox_joins_them() {
     with_and_without_gateway(|world| {
         let (mut child, _stdout) = started(world, "echo ready; cat");
-        // As for one that looked just before the first call had made it.
-        let _ = std::fs::remove_file(world.home().join("data/sandboxes/a.json"));
-        world.exec(&["true"]).expect(0);
+        // As for one that looks just before the first call has told of it.
+        let state = world.home().join("data/sandboxes/a.json");
+        let known = std::fs::read(&state).expect("it is known");
+        std::fs::remove_file(&state).expect("it is there");
+        let mut second = world.spawn(["exec", "a", "--", "true"]);
+        if world.runtime == Runtime::Bubblewrap {
+            // No daemon knows of it: whoever waits finds it once that is told.
+            std::fs::write(&state, known).expect("written");
+        }
+        assert_eq!(second.wait().expect("it ends").code(), Some(0));
         drop(child.stdin.take());
         assert_eq!(child.wait().expect("it ends").code(), Some(0));
     });

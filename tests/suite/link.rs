@@ -232,15 +232,17 @@ fn whoever_dials_in_the_stead_of_the_first_process_gets_nothing() {
 fn a_reader_that_takes_its_time_costs_no_sandbox() {
     on_each_runtime(|world| {
         world.start_gateway();
-        let other = number(78);
+        let (other, own) = (number(78), number(79));
         let mut bystander = started(world, &format!("echo ready; exec sleep {other}"));
         let mut slow = world
-            .beige(["exec", "a", "--timeout", "0.5", "--", "yes"])
+            .beige(["exec", "a", "--timeout", "0.5", "--", "sh", "-c"])
+            .arg(format!("sleep {own} & yes"))
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
             .expect("beige runs");
-        wait_until("the time is up", || processes_with("yes\0").is_empty());
+        wait_until("it has begun", || is_running(&own));
+        wait_until("the time is up", || !is_running(&own));
         let mut rest = Vec::new();
         slow.stdout.take().expect("a pipe").read_to_end(&mut rest).expect("read");
         assert_eq!(slow.wait().expect("it ends").code(), Some(124));
