@@ -70,6 +70,7 @@ static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
 /// Runs the command line; gives the exit code. Everything a person must know
 /// has been written then.
 pub fn run(parser: lexopt::Parser) -> u8 {
+    process::pass_on_no_descriptors();
     process::survive_size_limit();
     match dispatch(parser) {
         Ok(code) => code,

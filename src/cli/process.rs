@@ -27,6 +27,13 @@ pub(super) fn restart_frugally() {
     super::tell(&format!("beige gateway: the allocator's settings are not in force: {error}"));
 }
 
+/// Keeps from every program that is started later whatever the caller left
+/// open: in a sandbox a folder of the host would be a way out. std opens all
+/// else so; what came from outside it cannot name.
+pub(super) fn pass_on_no_descriptors() {
+    close_fds::set_fds_cloexec(3, &[]);
+}
+
 /// Makes a file that has reached the limit of `ulimit -f` an error like a full
 /// disk; the default would be the end of the process, between two lines of the
 /// audit log.

@@ -29,6 +29,22 @@ fn nothing_under_proc_sys_opens_for_writing() {
 }
 
 #[test]
+fn what_the_caller_has_open_does_not_reach_the_command() {
+    with_bubblewrap(|world| {
+        // A folder left open would be a way out of the sandbox.
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "exec 9</; exec \"$0\" \"$@\""]);
+        let beige = world.beige(["exec", "a", "--", "/bin/sh", "-c", "ls /proc/self/fd/9/"]);
+        command.arg(beige.get_program()).args(beige.get_args());
+        command.envs(beige.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let finished: Finished = command.output().unwrap().into();
+        assert_ne!(finished.code, 0, "{finished:?}");
+        assert!(finished.stdout.is_empty(), "{finished:?}");
+        assert!(finished.stderr.contains("/proc/self/fd/9"), "{finished:?}");
+    });
+}
+
+#[test]
 fn a_setuid_file_made_inside_is_not_roots() {
     with_bubblewrap(|world| {
         world.sh("cp /bin/sh s && chmod 6755 s && chown 0:0 s 2>/dev/null; true").expect(0);
