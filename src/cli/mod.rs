@@ -12,6 +12,7 @@ mod exec;
 mod gateway;
 mod logger;
 mod man;
+mod output;
 mod process;
 mod prompt;
 mod sandbox;
@@ -21,23 +22,18 @@ mod stdin;
 mod table;
 
 use std::ffi::OsString;
-
-use std::io::{self, ErrorKind, IsTerminal};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
 
 use lexopt::Arg::{self, Long, Short, Value};
 
-use crate::audit::is_active;
 use crate::config::{Config, Home, load, locate, nearest};
 use crate::error::{Error, Kind, Result};
 use crate::gateway::ConfigInUse;
 use crate::secret::Redactor;
 
+use output::{
+    colours, inert, is_watched, present, print, print_json, tell, terminal_width, write_through,
+};
 pub use table::Command;
 
 /// All commands, in the order of the overview.
@@ -62,10 +58,6 @@ pub struct Invocation {
     /// Whether one JSON document was asked for.
     json: bool,
 }
-
-/// Whether anything has been written on standard output: one document must
-/// stay one.
-static HAS_PRINTED: AtomicBool = AtomicBool::new(false);
 
 /// Runs the command line; gives the exit code. Everything a person must know
 /// has been written then.
@@ -217,7 +209,7 @@ impl Invocation {
     /// program.
     fn tell_failure(&self, error: &Error) -> Result<()> {
         let is_for_programs = !matches!(error.kind(), Kind::Usage | Kind::Cancelled);
-        match self.json && is_for_programs && !HAS_PRINTED.load(Ordering::Relaxed) {
+        match self.json && is_for_programs && !output::has_printed() {
             true => print_json(&failure_document(&error.to_string())),
             false => Ok(()),
         }
@@ -375,111 +367,6 @@ fn failure_document(error: &str) -> String {
     format!("{}\n", serde_json::json!({ "error": error }))
 }
 
-/// Writes to standard output. A reader that went away (`| head`) is
-/// [`Kind::Cancelled`], on which the command ends quietly.
-pub fn print(text: &str) -> Result<()> {
-    write_to(io::stdout(), text)
-}
-
-/// Writes what others wrote to standard output: byte for byte for a program,
-/// and so that it cannot drive the terminal for a person.
-fn present(text: &str) -> Result<()> {
-    match io::stdout().is_terminal() {
-        true => print(&inert(text)),
-        false => print(text),
-    }
-}
-
-/// Writes JSON to standard output: byte for byte for a program. On a terminal
-/// what that would obey is escaped as JSON has it: it is the same document.
-fn print_json(text: &str) -> Result<()> {
-    match io::stdout().is_terminal() {
-        true => print(&inert_json(text)),
-        false => print(text),
-    }
-}
-
-/// JSON with everything escaped that a terminal would obey. Such characters
-/// stand in its texts only, but for the white space between them.
-fn inert_json(json: &str) -> String {
-    let mut shown = String::with_capacity(json.len());
-    for it in json.chars() {
-        match it {
-            '\n' | '\t' => shown.push(it),
-            it if is_active(it) => shown.push_str(&format!("\\u{:04x}", u32::from(it))),
-            it => shown.push(it),
-        }
-    }
-    shown
-}
-
-/// Writes to standard error, for people; nothing in it drives their terminal.
-pub fn tell(text: &str) {
-    // Nobody is left to hear about a closed standard error.
-    let _ = write_through(io::stderr(), format!("{}\n", inert(text)).as_bytes());
-}
-
-/// The text with everything escaped that a terminal would obey or not show;
-/// its lines stay lines.
-fn inert(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for it in text.replace("\r\n", "\n").chars() {
-        match it {
-            '\n' | '\t' => shown.push(it),
-            it if is_active(it) => shown.extend(it.escape_default()),
-            it => shown.push(it),
-        }
-    }
-    shown
-}
-
-/// Whether standard output takes colours: a terminal, and no `NO_COLOR`.
-pub fn colours() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
-}
-
-/// Columns of the terminal that standard output is, `$COLUMNS` before what the
-/// terminal says; `None` if it is none.
-fn terminal_width() -> Option<usize> {
-    let stdout = io::stdout();
-    if !stdout.is_terminal() {
-        return None;
-    }
-    let named = std::env::var("COLUMNS").ok().and_then(|it| it.trim().parse().ok());
-    let seen = || rustix::termios::tcgetwinsize(&stdout).ok().map(|it| usize::from(it.ws_col));
-    named.or_else(seen).filter(|it| *it > 0).or(Some(80))
-}
-
-/// Whether a person watches: standard error is a terminal.
-fn is_watched() -> bool {
-    io::stderr().is_terminal()
-}
-
-fn write_to(out: impl AsFd, text: &str) -> Result<()> {
-    HAS_PRINTED.store(true, Ordering::Relaxed);
-    write_through(out, text.as_bytes()).map_err(|error| {
-        let kind =
-            if error.kind() == ErrorKind::BrokenPipe { Kind::Cancelled } else { Kind::Internal };
-        Error::new(kind, format!("write to standard output: {error}"))
-    })
-}
-
-/// Writes all of it, past any buffer. A stream that somebody else has set not
-/// to block is waited for: it is neither gone nor full.
-fn write_through(to: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match rustix::io::write(&to, bytes) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                let _ = poll(&mut [PollFd::new(&to, PollFlags::OUT)], None);
-            }
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(())
-}
-
 /// The program itself, for starting it anew.
 fn this_program() -> Result<PathBuf> {
     use crate::error::During;
@@ -497,31 +384,5 @@ fn tidy(path: &Path) -> String {
     match home.and_then(|it| path.strip_prefix(it).ok().map(Path::to_owned)) {
         Some(rest) => format!("~/{}", rest.display()),
         None => path.display().to_string(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_others_wrote_drives_no_terminal() {
-        let check = |text: &str, want: &str| assert_eq!(inert(text), want);
-        check("a\tb\r\nc\n", "a\tb\nc\n");
-        check("é e\u{301} 那 👩\u{200d}👩 \\ \"", "é e\u{301} 那 👩\u{200d}👩 \\ \"");
-        check("\x1b[2Jx\rok\x07", "\\u{1b}[2Jx\\rok\\u{7}");
-        check("\u{9b}2J \u{202e}x", "\\u{9b}2J \\u{202e}x");
-    }
-
-    #[test]
-    fn json_that_drives_no_terminal_is_the_same_document() -> serde_json::Result<()> {
-        let document =
-            serde_json::json!({"\u{9b}k": ["\u{9b}2J\u{202e}\u{7f}\x1b[m\n", "é 👩 \\ \""]});
-        for text in [document.to_string(), serde_json::to_string_pretty(&document)?] {
-            let shown = inert_json(&text);
-            assert!(!shown.chars().any(|it| is_active(it) && it != '\n'), "{shown}");
-            assert_eq!(serde_json::from_str::<serde_json::Value>(&shown)?, document);
-        }
-        Ok(())
     }
 }
