@@ -184,7 +184,7 @@ fn equip(
         agent.tools.iter().filter_map(|it| registry.tool(it)).filter_map(|tool| {
             all.get(&tool.plugin).map(|path| (tool.plugin.clone(), path.clone()))
         });
-    let spec = sandbox::prepare(&config.home, agent, &packages.collect(), tool_client)
+    let spec = sandbox::prepare(&config.home, agent, &config::by_name(packages), tool_client)
         .map_err(|it| it.within(what()))?;
     let sandbox = runtime::choose(&config.home, agent, spec).map_err(|it| it.within(what()))?;
     Ok(Equipment { agent: agent.clone(), folder: config.home.agent(&agent.name), sandbox })
