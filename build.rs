@@ -42,9 +42,10 @@ const NOT_INHERITED: [&str; 8] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for path in ["build.rs", "Cargo.lock", "tool-client/Cargo.toml", "tool-client/src"] {
+    for path in ["build.rs", "cold.ld", "Cargo.lock", "tool-client/Cargo.toml", "tool-client/src"] {
         say(&format!("cargo::rerun-if-changed={path}"));
     }
+    put_cold_code_aside()?;
     let out = PathBuf::from(variable("OUT_DIR")?);
     let target = variable("TARGET")?;
     let folder = out.join("tool-client-build");
@@ -58,6 +59,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     fs::write(out.join("tool-client.lzma"), packed(&program)?)?;
     say(&format!("cargo::rustc-env=TOOL_CLIENT_BYTES={}", program.len()));
     say(&format!("cargo::rustc-env=TOOL_CLIENT_MARK={}", mark(&program)));
+    Ok(())
+}
+
+/// Code that no idle gateway runs gets a place of its own in the program, so
+/// that it is not in memory only because it lies beside what runs.
+fn put_cold_code_aside() -> Result<(), Box<dyn Error>> {
+    if variable("PROFILE")? == "release" {
+        let script = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("cold.ld");
+        say(&format!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display()));
+    }
     Ok(())
 }
 
