@@ -1,6 +1,6 @@
-//! Builds tool-client, static, for the target that beige is built for, and
-//! lays it where `sandbox/client.rs` embeds it. It downloads nothing: all
-//! crates that tool-client needs are beige's own, and cargo has them by now.
+//! Builds tool-client, static, for the target that beige is built for, packs
+//! it, and lays it where `sandbox/client.rs` embeds it. It downloads nothing:
+//! all crates that tool-client needs are beige's own, and cargo has them by now.
 //!
 //! The nested cargo has a target folder of its own below `OUT_DIR` (the outer
 //! one is locked) and is always given `--target`, so that its flags do not
@@ -11,12 +11,16 @@ use std::env;
 use std::error::Error;
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{DefaultHasher, Hasher};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use lzma_rust2::{LzmaOptions, LzmaWriter};
+
 /// What the nested release build differs in.
 const PROFILE: [(&str, &str); 6] = [
-    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "s"),
+    ("CARGO_PROFILE_RELEASE_OPT_LEVEL", "z"),
     ("CARGO_PROFILE_RELEASE_LTO", "fat"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1"),
     ("CARGO_PROFILE_RELEASE_PANIC", "abort"),
@@ -38,9 +42,10 @@ const NOT_INHERITED: [&str; 8] = [
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {
-    for path in ["build.rs", "Cargo.lock", "tool-client/Cargo.toml", "tool-client/src"] {
+    for path in ["build.rs", "cold.ld", "Cargo.lock", "tool-client/Cargo.toml", "tool-client/src"] {
         say(&format!("cargo::rerun-if-changed={path}"));
     }
+    put_cold_code_aside()?;
     let out = PathBuf::from(variable("OUT_DIR")?);
     let target = variable("TARGET")?;
     let folder = out.join("tool-client-build");
@@ -50,9 +55,38 @@ fn main() -> Result<(), Box<dyn Error>> {
         return Err(format!("tool-client could not be built ({status}): {command:?}").into());
     }
     let built = folder.join(&target).join("release/tool-client");
-    let copied = out.join("tool-client");
-    fs::copy(&built, &copied).map_err(|it| format!("copy {}: {it}", built.display()))?;
+    let program = fs::read(&built).map_err(|it| format!("read {}: {it}", built.display()))?;
+    fs::write(out.join("tool-client.lzma"), packed(&program)?)?;
+    say(&format!("cargo::rustc-env=TOOL_CLIENT_BYTES={}", program.len()));
+    say(&format!("cargo::rustc-env=TOOL_CLIENT_MARK={}", mark(&program)));
     Ok(())
+}
+
+/// Code that no idle gateway runs gets a place of its own in the program, so
+/// that it is not in memory only because it lies beside what runs.
+fn put_cold_code_aside() -> Result<(), Box<dyn Error>> {
+    if variable("PROFILE")? == "release" {
+        let script = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("cold.ld");
+        say(&format!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display()));
+    }
+    Ok(())
+}
+
+/// LZMA takes a fifth less than deflate does.
+fn packed(program: &[u8]) -> io::Result<Vec<u8>> {
+    let size = program.len() as u64;
+    let mut options = LzmaOptions::with_preset(6);
+    options.nice_len = LzmaOptions::NICE_LEN_MAX;
+    let mut writer = LzmaWriter::new_use_header(Vec::new(), &options, Some(size))?;
+    writer.write_all(program)?;
+    writer.finish()
+}
+
+/// What tells two builds of it apart; no protection against anyone.
+fn mark(program: &[u8]) -> String {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(program);
+    format!("{:016x}", hasher.finish())
 }
 
 fn nested_cargo(target: &OsString, folder: &Path) -> Result<Command, Box<dyn Error>> {

@@ -130,7 +130,7 @@ fn models(config: &Config, agent: Option<&str>) -> Vec<String> {
     let agents: Vec<&Agent> = one.map_or_else(|| config.agents.values().collect(), |it| vec![it]);
     let mut names: Vec<String> =
         agents.iter().map(|it| format!("{}/{}", it.model.provider, it.model.model)).collect();
-    names.sort();
+    names.sort_unstable();
     names.dedup();
     names
 }

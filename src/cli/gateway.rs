@@ -313,7 +313,7 @@ fn spawn_daemon(invocation: &Invocation) -> Result<Child> {
     command.arg("--config").arg(invocation.config_file()?);
     command.args(["gateway", "start", "--foreground", "--daemon"]);
     command.current_dir("/").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command.env("BEIGE_HOME", invocation.home()?.root());
+    command.env("BEIGE_HOME", invocation.home()?.root()).envs(super::process::frugal());
     command.spawn().during(Kind::Internal, "start the gateway")
 }
 

@@ -116,6 +116,11 @@ impl Home {
         self.root.join("data")
     }
 
+    /// The copies of tool-client, by build.
+    pub fn clients(&self) -> PathBuf {
+        self.data().join("tool-client")
+    }
+
     /// Which configuration the gateway serves.
     pub fn config_in_use(&self) -> PathBuf {
         self.data().join("gateway.json")

@@ -40,5 +40,5 @@ pub use substitute::Environment;
 pub use types::{
     Agent, Api, Config, Endpoint, Gateway, HOSTS_OWN_NETWORK, Limits, ModelFacts, ModelRef,
     MountConfig, Network, Plugin, Price, Provider, Reach, RuntimeChoice, SandboxConfig, Timeouts,
-    UserChoice,
+    UserChoice, by_name,
 };

@@ -22,6 +22,7 @@ mod wake;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -109,9 +110,10 @@ impl Engine {
         let log = &config.gateway;
         let audit =
             Audit::open(&config.home, log.log_max_bytes, log.log_max_files, redactor.clone())?;
+        let tool_client = sandbox::lay(&config.home)?;
         let mut equipment = BTreeMap::new();
         for agent in config.agents.values().filter(|it| only.includes(&it.name)) {
-            equipment.insert(agent.name.clone(), equip(&config, agent, &registry)?);
+            equipment.insert(agent.name.clone(), equip(&config, agent, &registry, &tool_client)?);
         }
         let providers = provider::Registry::new(&config.providers);
         if *only == Only::All {
@@ -184,14 +186,19 @@ impl Only {
 }
 
 /// What an agent has to run things with: its folders made, its runtime chosen.
-fn equip(config: &Config, agent: &config::Agent, registry: &Registry) -> Result<Equipment> {
+fn equip(
+    config: &Config,
+    agent: &config::Agent,
+    registry: &Registry,
+    tool_client: &Path,
+) -> Result<Equipment> {
     let what = || format!("prepare the agent `{}`", agent.name);
     let all = registry.packages();
     let packages =
         agent.tools.iter().filter_map(|it| registry.tool(it)).filter_map(|tool| {
             all.get(&tool.plugin).map(|path| (tool.plugin.clone(), path.clone()))
         });
-    let spec = sandbox::prepare(&config.home, agent, &packages.collect(), sandbox::TOOL_CLIENT)
+    let spec = sandbox::prepare(&config.home, agent, &config::by_name(packages), tool_client)
         .map_err(|it| it.within(what()))?;
     let sandbox = runtime::choose(&config.home, agent, spec).map_err(|it| it.within(what()))?;
     Ok(Equipment { agent: agent.clone(), folder: config.home.agent(&agent.name), sandbox })

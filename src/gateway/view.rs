@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 
 use serde::Serialize;
 
-use crate::config::{Agent, Config, Provider, Reach};
+use crate::config::{Agent, Config, Provider, Reach, by_name};
 use crate::plugin::Registry;
 use crate::provider::Load;
 use crate::provider::facts::{ModelCard, card};
@@ -161,8 +161,8 @@ impl ConfigView {
         };
         let providers = config.providers.iter().map(|(name, it)| (name.clone(), provider(it)));
         Self {
-            agents: config.agents.iter().map(|(name, it)| (name.clone(), agent(it))).collect(),
-            llm: LlmView { providers: providers.collect() },
+            agents: by_name(config.agents.iter().map(|(name, it)| (name.clone(), agent(it)))),
+            llm: LlmView { providers: by_name(providers) },
         }
     }
 }

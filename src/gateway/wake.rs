@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Engine, runtime};
+use crate::config::by_name;
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::docker::{self, image};
 use crate::sandbox::{Runtime, bubblewrap};
@@ -51,7 +52,7 @@ impl Troubles {
             })
         };
         let lasting = all.into_iter().filter(|it| !is_cured(it));
-        lasting.map(|(agent, trouble)| (agent, trouble.text)).collect()
+        by_name(lasting.map(|(agent, trouble)| (agent, trouble.text)))
     }
 }
 

@@ -168,7 +168,7 @@ impl Registry {
     /// Folders to mount at `/tools/packages/NAME`, by plugin; they exist after
     /// [`Registry::refresh_packages`].
     pub fn packages(&self) -> BTreeMap<String, PathBuf> {
-        self.plugins.iter().map(|(name, it)| (name.clone(), it.package.clone())).collect()
+        config::by_name(self.plugins.iter().map(|(name, it)| (name.clone(), it.package.clone())))
     }
 
     /// Brings every package up to date with its plugin's folder. Safe while
@@ -303,13 +303,14 @@ impl Tool {
 
 /// "; did you mean …? Registered: …", for what is not among the known names.
 fn registered<'a>(word: &str, known: impl Iterator<Item = &'a String>) -> String {
-    let known: BTreeSet<&str> = known.map(String::as_str).collect();
+    let mut known: Vec<&str> = known.map(String::as_str).collect();
+    known.sort_unstable();
+    known.dedup();
     let nearest = fields::did_you_mean(word, known.iter().copied());
     if known.is_empty() {
         return "; none is registered".into();
     }
-    let list: Vec<&str> = known.into_iter().collect();
-    format!("{nearest}; registered: {}", list.join(", "))
+    format!("{nearest}; registered: {}", known.join(", "))
 }
 
 #[cfg(test)]

@@ -299,7 +299,7 @@ mod tests {
                 found.extend(below);
             }
         }
-        found.sort();
+        found.sort_unstable();
         found
     }
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
+use crate::config::by_name;
 use crate::plugin::fields::kind_of;
 
 /// Keywords that constrain nothing.
@@ -227,10 +228,11 @@ impl Reader<'_> {
             self.wrong.push(format!("{at}: must be an object, is {}", kind_of(value)));
             return BTreeMap::new();
         };
-        object
-            .iter()
-            .map(|(key, value)| (key.clone(), self.schema(&format!("{at}.{key}"), value)))
-            .collect()
+        by_name(
+            object
+                .iter()
+                .map(|(key, value)| (key.clone(), self.schema(&format!("{at}.{key}"), value))),
+        )
     }
 
     fn others(&mut self, at: &str, value: &Value) -> Others {

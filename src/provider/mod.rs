@@ -249,7 +249,7 @@ impl Registry {
         let entry = |(name, provider): (&String, &config::Provider)| {
             (name.clone(), Entry::new(name, provider))
         };
-        Self { providers: providers.iter().map(entry).collect() }
+        Self { providers: config::by_name(providers.iter().map(entry)) }
     }
 
     /// Adds everything that keeps a call from being answered, as far as it can

@@ -1,12 +1,139 @@
 //! The program that stands in every sandbox, embedded: so the gateway is one
-//! file, and what runs inside is always of its own version.
+//! file, and what runs inside is always of its own version. It is packed, since
+//! it is needed once a home: there it is laid as one file, and every agent's
+//! folder gets a link to that. So no start reads it, and all sandboxes share
+//! its pages.
 
-/// tool-client as a static executable for this machine, built by `build.rs`.
-pub static TOOL_CLIENT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tool-client"));
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use lzma_rust2::LzmaReader;
+
+use super::prepare::{beside, place};
+use crate::config::Home;
+use crate::config::home::create_private;
+use crate::error::{During, Kind, Result};
+
+/// tool-client as a static executable for this machine, packed by `build.rs`.
+static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tool-client.lzma"));
+
+/// Its size, in bytes.
+const BYTES: &str = env!("TOOL_CLIENT_BYTES");
+
+/// What tells this build of it from others.
+const MARK: &str = env!("TOOL_CLIENT_MARK");
+
+/// Its name in an agent's folder.
+const NAME: &str = "tool-client";
+
+const MODE: u32 = 0o755;
+
+/// When it says that it was written, in seconds since 1970: whoever writes into
+/// it later changes that.
+const WRITTEN: u64 = 1_000_000_000;
+
+/// Memory that unpacking may take, in KiB.
+const UNPACK_LIMIT: u32 = 16 * 1024;
+
+/// tool-client itself.
+pub fn tool_client() -> Result<Vec<u8>> {
+    let mut program = Vec::new();
+    LzmaReader::new_mem_limit(PACKED, UNPACK_LIMIT, None)
+        .and_then(|mut it| it.read_to_end(&mut program))
+        .during(Kind::Internal, "unpack tool-client")?;
+    Ok(program)
+}
+
+/// The one copy of tool-client in a home, made if it is missing, or is no
+/// longer as it was made.
+pub fn lay(home: &Home) -> Result<PathBuf> {
+    let folder = home.clients();
+    let path = folder.join(MARK);
+    if is_laid(&path).unwrap_or(false) {
+        return Ok(path);
+    }
+    create_private(&folder)?;
+    let program = tool_client()?;
+    let fresh = beside(&path);
+    let laid = write(&fresh, &program).and_then(|()| fs::rename(&fresh, &path));
+    if laid.is_err() {
+        // It may not even exist; the error that counts is the first.
+        let _ = fs::remove_file(&fresh);
+    }
+    // Another process that did the same meanwhile may have removed ours.
+    if !is_laid(&path).unwrap_or(false) {
+        laid.during(Kind::Internal, format!("write {}", path.display()))?;
+    }
+    remove_others(&folder);
+    Ok(path)
+}
+
+fn is_laid(path: &Path) -> io::Result<bool> {
+    let found = fs::symlink_metadata(path)?;
+    let as_written = (MODE, Some(found.len()), found.modified()?);
+    Ok(found.is_file()
+        && as_written == (found.mode() & 0o7777, BYTES.parse().ok(), time_of_writing()))
+}
+
+fn time_of_writing() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(WRITTEN)
+}
+
+/// It is on the disk before it has its name, so a power failure leaves none
+/// that is there by half.
+fn write(path: &Path, program: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)?;
+    // The mode at opening is cut by the umask.
+    file.set_permissions(Permissions::from_mode(MODE))?;
+    file.write_all(program)?;
+    file.set_modified(time_of_writing())?;
+    file.sync_all()
+}
+
+/// Those of other releases, and what others began; agents that still run one
+/// keep it by their link.
+fn remove_others(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    let others = entries.flatten().filter(|it| it.file_name() != MARK);
+    others.for_each(|it| drop(fs::remove_file(it.path())));
+}
+
+/// Gives an agent's folder its tool-client: a link to the home's one copy, or a
+/// copy of its own where the file system makes no link.
+pub(super) fn give(laid: &Path, folder: &Path) -> Result<()> {
+    let path = folder.join(NAME);
+    if is_same(laid, &path).unwrap_or(false) {
+        return Ok(());
+    }
+    let fresh = beside(&path);
+    let linked = fs::hard_link(laid, &fresh).and_then(|()| fs::rename(&fresh, &path));
+    // A rename onto another link of the same file leaves both names.
+    let _ = fs::remove_file(&fresh);
+    match linked {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Err(error)
+            .during(Kind::Internal, format!("link {} to {}", path.display(), laid.display())),
+        Err(_) => {
+            let program =
+                fs::read(laid).during(Kind::Internal, format!("read {}", laid.display()))?;
+            place(folder, NAME, &program, MODE)
+        }
+    }
+}
+
+fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
+    let (one, other) = (fs::symlink_metadata(one)?, fs::symlink_metadata(other)?);
+    Ok((one.dev(), one.ino()) == (other.dev(), other.ino()))
+}
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::sandbox::prepare::tests::Scratch;
 
     /// Type of a program header that names a dynamic loader.
     const PT_INTERP: u32 = 3;
@@ -23,9 +150,77 @@ mod tests {
 
     #[test]
     fn it_needs_no_loader_and_so_runs_in_an_empty_image() {
-        assert!(TOOL_CLIENT.starts_with(b"\x7fELF\x02\x01"));
-        let headers = program_headers(TOOL_CLIENT).unwrap_or_default();
+        let program = tool_client().unwrap();
+        assert!(program.starts_with(b"\x7fELF\x02\x01"));
+        let headers = program_headers(&program).unwrap_or_default();
         assert!(!headers.is_empty());
         assert!(!headers.contains(&PT_INTERP));
+    }
+
+    #[test]
+    fn a_home_has_one_copy_that_is_written_once() {
+        let scratch = Scratch::new();
+        let laid = lay(&scratch.home).unwrap();
+        assert!(fs::read(&laid).unwrap() == tool_client().unwrap());
+        let first = fs::metadata(&laid).unwrap();
+        assert_eq!(first.mode() & 0o7777, MODE);
+        assert_eq!(fs::metadata(lay(&scratch.home).unwrap()).unwrap().ino(), first.ino());
+    }
+
+    #[test]
+    fn a_copy_that_was_changed_is_made_anew() {
+        let scratch = Scratch::new();
+        let check = |harm: &dyn Fn(&Path)| {
+            let laid = lay(&scratch.home).unwrap();
+            let before = fs::metadata(&laid).unwrap().ino();
+            harm(&laid);
+            assert!(fs::read(lay(&scratch.home).unwrap()).unwrap() == tool_client().unwrap());
+            assert_ne!(fs::metadata(&laid).unwrap().ino(), before);
+            assert_eq!(fs::read_dir(scratch.home.clients()).unwrap().count(), 1);
+        };
+        check(&|it| drop(fs::write(it, "short")));
+        check(&|it| fs::set_permissions(it, Permissions::from_mode(0o700)).unwrap());
+        // As long as before, and of other content.
+        check(&|it| fs::write(it, vec![0; BYTES.parse().unwrap()]).unwrap());
+        check(&|it| {
+            fs::rename(it, it.with_extension("old")).unwrap();
+            std::os::unix::fs::symlink(it.with_extension("old"), it).unwrap();
+        });
+    }
+
+    #[test]
+    fn that_of_another_release_goes_and_who_uses_it_keeps_it() {
+        let scratch = Scratch::new();
+        create_private(&scratch.home.clients()).unwrap();
+        let old = scratch.home.clients().join("0123456789abcdef");
+        fs::write(&old, "old").unwrap();
+        let folder = scratch.path.join("sockets");
+        fs::create_dir(&folder).unwrap();
+        give(&old, &folder).unwrap();
+        let running = fs::metadata(folder.join(NAME)).unwrap().ino();
+        let laid = lay(&scratch.home).unwrap();
+        assert!(!old.exists());
+        assert_eq!(fs::read(folder.join(NAME)).unwrap(), b"old");
+        give(&laid, &folder).unwrap();
+        assert_ne!(fs::metadata(folder.join(NAME)).unwrap().ino(), running);
+        assert!(is_same(&laid, &folder.join(NAME)).unwrap());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn where_no_link_can_be_made_there_is_a_copy() {
+        let scratch = Scratch::new();
+        let folder = scratch.path.join("sockets");
+        fs::create_dir(&folder).unwrap();
+        // In most places another file system; where it is not, this holds too.
+        let laid = lay(&scratch.home).unwrap();
+        let elsewhere = Path::new("/dev/shm").join(format!("beige-client-{}", std::process::id()));
+        fs::copy(&laid, &elsewhere).unwrap();
+        let given = give(&elsewhere, &folder);
+        fs::remove_file(&elsewhere).unwrap();
+        given.unwrap();
+        assert!(fs::read(folder.join(NAME)).unwrap() == tool_client().unwrap());
+        assert_eq!(fs::metadata(folder.join(NAME)).unwrap().mode() & 0o7777, MODE);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
     }
 }

@@ -32,7 +32,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 
 pub use agent::{AgentSandbox, FileAnswer, SAVED_OUTPUT_CAP};
-pub use client::TOOL_CLIENT;
+pub use client::{lay, tool_client};
 pub use link::LinkSocket;
 pub use prepare::{foresee, instance, prepare};
 

@@ -22,8 +22,8 @@ use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
-use super::Spec;
 use super::workspace::{self, Owner};
+use super::{Spec, client};
 use crate::config::home::{create_mounted, create_private};
 use crate::config::{Agent, Home, UserChoice};
 use crate::error::{During, Error, Kind, Result};
@@ -54,7 +54,7 @@ instructions from the start of every conversation; keep it short and true.
 
 /// Makes all that the agent's sandbox is built on and says what is wanted.
 /// `packages` are the folders shown below `/tools/packages`, by plugin name;
-/// `tool_client` is the program itself.
+/// `tool_client` is where the home's copy of it lies.
 ///
 /// What a person must set right, first of all a workspace that cannot be
 /// made, is [`Kind::Config`].
@@ -62,7 +62,7 @@ pub fn prepare(
     home: &Home,
     agent: &Agent,
     packages: &BTreeMap<String, PathBuf>,
-    tool_client: &[u8],
+    tool_client: &Path,
 ) -> Result<Spec> {
     let what = || format!("prepare the sandbox of agent `{}`", agent.name);
     let owner = owned_workspace(home, agent).map_err(|it| it.within(what()))?;
@@ -226,12 +226,12 @@ fn made_or_there(made: io::Result<()>) -> io::Result<()> {
 }
 
 /// The folders that are mounted into it, with what is in them.
-fn folders(home: &Home, agent: &Agent, tool_client: &[u8]) -> Result<()> {
+fn folders(home: &Home, agent: &Agent, tool_client: &Path) -> Result<()> {
     launchers(&home.launchers(&agent.name), &agent.tools)?;
     create_private(&home.sockets())?;
     let sockets = home.agent_sockets(&agent.name);
     create_mounted(&sockets)?;
-    place(&sockets, "tool-client", tool_client, 0o755)
+    client::give(tool_client, &sockets)
 }
 
 /// One link per tool; those of tools that the agent no longer has are removed.
@@ -310,7 +310,7 @@ fn first_start(home: &Home, agent: &Agent, owner: Owner) {
 
 /// Puts a file there by rename, so that whoever runs or reads the old one
 /// keeps it; leaves it alone if it is the same already.
-fn place(folder: &Path, name: &str, content: &[u8], mode: u32) -> Result<()> {
+pub(super) fn place(folder: &Path, name: &str, content: &[u8], mode: u32) -> Result<()> {
     let path = folder.join(name);
     if is_placed(&path, content, mode).unwrap_or(false) {
         return Ok(());

@@ -362,6 +362,6 @@ fn owner_of(agent: &Path, file: &Path) -> Option<(String, Owner)> {
 pub(super) fn sorted(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = entries.filter_map(|it| Some(it.ok()?.path())).collect();
-    paths.sort();
+    paths.sort_unstable();
     paths
 }

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
 use beige::config::{Home, Network};
-use beige::sandbox::TOOL_CLIENT;
 use beige::sandbox::docker::{self, Docker, image};
+use beige::sandbox::tool_client;
 use beige::sandbox::{Sandbox, Spec, instance};
 
 /// An agent's home, gone with its container when dropped.
@@ -38,7 +38,7 @@ impl Place {
             fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o755)).unwrap();
         }
         let client = root.join("sockets/tool-client");
-        fs::write(&client, TOOL_CLIENT).unwrap();
+        fs::write(&client, tool_client().unwrap()).unwrap();
         fs::set_permissions(&client, fs::Permissions::from_mode(0o755)).unwrap();
         let spec = spec(&root);
         // Root gives the workspace away; anybody else is its owner.

@@ -536,7 +536,13 @@ fn check_modes(world: &World) {
             let (kind, mode) = (words.next().unwrap(), words.next().unwrap());
             let path = words.next().unwrap();
             let mode = u32::from_str_radix(mode, 8).expect("a mode");
-            let mounted = ["sockets/", "agents/a/launchers", "agents/a/etc", "data/packages/"];
+            let mounted = [
+                "sockets/",
+                "agents/a/launchers",
+                "agents/a/etc",
+                "data/packages/",
+                "data/tool-client/",
+            ];
             let seen = mounted.iter().any(|it| path.starts_with(it));
             let own = path.starts_with("agents/a/workspace");
             kind != "l"

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::config::assemble::Assembly;
 use crate::config::node::Node;
-use crate::config::{Agent, Config, Limits, ModelRef, paths, source};
+use crate::config::{Agent, Config, Limits, ModelRef, by_name, paths, source};
 
 /// Longest path of a Unix socket, in bytes.
 const LONGEST_SOCKET: usize = 107;
@@ -22,7 +22,7 @@ const HTTP_EXEC_TIMEOUT: Duration = Duration::from_secs(120);
 impl Assembly<'_> {
     pub(super) fn agents(&mut self, agents: &Node<'_>) -> BTreeMap<String, Agent> {
         let entries = agents.entries().into_iter();
-        entries.map(|(name, node)| (name.to_owned(), self.agent(name, &node))).collect()
+        by_name(entries.map(|(name, node)| (name.to_owned(), self.agent(name, &node))))
     }
 
     fn agent(&mut self, name: &str, node: &Node<'_>) -> Agent {
@@ -37,7 +37,7 @@ impl Assembly<'_> {
             },
             tools: node.get("tools").texts(),
             workspace: self.workspace(name, &node.get("workspaceDir")),
-            plugin_configs: configs.map(|(name, it)| (name.to_owned(), it.value.clone())).collect(),
+            plugin_configs: by_name(configs.map(|(name, it)| (name.to_owned(), it.value.clone()))),
             instructions: self.instructions(&node.get("instructions")),
             sandbox: self.sandbox(name, &node.get("sandbox")),
             limits: limits(&node.get("limits")),

@@ -18,7 +18,7 @@ use crate::config::key_path::KeyPath;
 use crate::config::nearest::nearest;
 use crate::config::node::Node;
 use crate::config::report::Findings;
-use crate::config::{Config, Home, Plugin, Provider, Surroundings, paths};
+use crate::config::{Config, Home, Plugin, Provider, Surroundings, by_name, paths};
 
 /// One configuration being put together.
 pub(crate) struct Assembly<'a> {
@@ -84,7 +84,7 @@ impl<'a> Assembly<'a> {
         used: &BTreeSet<String>,
     ) -> BTreeMap<String, Provider> {
         let entries = providers.entries().into_iter().filter(|(name, _)| used.contains(*name));
-        entries.map(|(name, node)| (name.to_owned(), self.provider(name, &node))).collect()
+        by_name(entries.map(|(name, node)| (name.to_owned(), self.provider(name, &node))))
     }
 
     fn plugins(&mut self, plugins: &Node<'_>, order: &[&str]) -> Vec<Plugin> {
@@ -113,7 +113,7 @@ impl<'a> Assembly<'a> {
                 self.refuse(&entry.path, "an environment variable cannot hold a NUL");
             }
         }
-        entries.into_iter().map(|(name, it)| (name.to_owned(), it.text_or_empty())).collect()
+        by_name(entries.into_iter().map(|(name, it)| (name.to_owned(), it.text_or_empty())))
     }
 
     fn refers_to(&mut self, name: &Node<'_>, known: &Node<'_>) {

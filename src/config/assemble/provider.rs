@@ -12,7 +12,7 @@ use ureq::http::{HeaderName, HeaderValue, Uri};
 use crate::config::assemble::{Assembly, proxy};
 use crate::config::check::{NOT_SUPPORTED, whole_number};
 use crate::config::node::Node;
-use crate::config::{Api, Endpoint, ModelFacts, Price, Provider, Reach, Timeouts};
+use crate::config::{Api, Endpoint, ModelFacts, Price, Provider, Reach, Timeouts, by_name};
 use crate::secret::Secret;
 
 /// Providers that need no `baseUrl`.
@@ -193,7 +193,7 @@ impl Assembly<'_> {
 }
 
 fn models(node: &Node<'_>) -> BTreeMap<String, ModelFacts> {
-    node.entries().into_iter().map(|(id, it)| (id.to_owned(), facts(&it))).collect()
+    by_name(node.entries().into_iter().map(|(id, it)| (id.to_owned(), facts(&it))))
 }
 
 fn facts(node: &Node<'_>) -> ModelFacts {

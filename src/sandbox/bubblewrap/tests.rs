@@ -37,11 +37,10 @@ fn sandbox_with(
             return None;
         }
     };
-    let client = format!("#!/bin/sh\n{script}");
+    let client = scratch.client(format!("#!/bin/sh\n{script}").as_bytes());
     let packages = BTreeMap::from([("kv".to_owned(), scratch.path.join("package"))]);
     fs::create_dir_all(&packages["kv"]).unwrap();
-    let mut spec =
-        prepare(&scratch.home, &scratch.agent(&["kv"]), &packages, client.as_bytes()).unwrap();
+    let mut spec = prepare(&scratch.home, &scratch.agent(&["kv"]), &packages, &client).unwrap();
     adjust(&mut spec, &mut host);
     Some(Bubblewrap::new(spec, host).unwrap())
 }
@@ -389,7 +388,7 @@ fn check_refused(adjust: impl FnOnce(&mut Spec, &mut HostLayout), want: &str) {
     let scratch = Scratch::new();
     let mut agent = scratch.agent(&[]);
     agent.sandbox.user = UserChoice::Ids { uid: 1234, gid: 1234 };
-    let mut spec = prepare(&scratch.home, &agent, &BTreeMap::new(), b"").unwrap();
+    let mut spec = prepare(&scratch.home, &agent, &BTreeMap::new(), &scratch.client(b"")).unwrap();
     let mut host = HostLayout {
         bwrap: "/usr/bin/bwrap".into(),
         setpriv: None,

@@ -56,8 +56,19 @@ impl Scratch {
         }
     }
 
+    /// The home's copy of tool-client, with that for a program.
+    pub(in crate::sandbox) fn client(&self, program: &[u8]) -> PathBuf {
+        let path = self.path.join("client");
+        if !path.exists() {
+            let fresh = beside(&path);
+            write_new(&fresh, program, 0o755).unwrap();
+            fs::rename(fresh, &path).unwrap();
+        }
+        path
+    }
+
     fn prepare(&self, agent: &Agent) -> Result<Spec> {
-        prepare(&self.home, agent, &BTreeMap::new(), b"client")
+        prepare(&self.home, agent, &BTreeMap::new(), &self.client(b"client"))
     }
 }
 
@@ -124,6 +135,7 @@ fn a_second_time_changes_only_what_differs() {
     assert_eq!(fs::read_link(spec.launchers.join("new")).unwrap(), Path::new(TOOL_CLIENT));
     let kept = fs::symlink_metadata(spec.launchers.join("kept")).unwrap();
     assert_eq!(kept.ino(), link.unwrap().ino());
+    fs::remove_file(&client).unwrap();
     fs::write(&client, "another").unwrap();
     scratch.prepare(&agent).unwrap();
     assert_eq!(fs::read(&client).unwrap(), b"client");
