@@ -5,8 +5,9 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -49,16 +50,24 @@ impl Runtime {
 
     /// Those in which this beige can run a command on this machine; why
     /// another one is left out is told.
-    pub(crate) fn here(options: &Options) -> Result<Vec<Self>> {
-        let mut found = Vec::new();
-        for runtime in [Self::Docker, Self::Podman, Self::Bubblewrap] {
-            let house = House::new(options, runtime, 1)?;
-            match house.run(&["exec", "a1", "--", "true"]) {
-                Ok(_) => found.push(runtime),
-                Err(error) => eprintln!("  without {}: {error}", runtime.name()),
-            }
-        }
-        Ok(found)
+    pub(crate) fn here(options: &Options) -> &'static [Self] {
+        static FOUND: OnceLock<Vec<Runtime>> = OnceLock::new();
+        FOUND.get_or_init(|| {
+            let all = [Self::Docker, Self::Podman, Self::Bubblewrap].into_iter();
+            all.filter(|it| match it.is_here(options) {
+                Ok(()) => true,
+                Err(error) => {
+                    eprintln!("  without {}: {error}", it.name());
+                    false
+                }
+            })
+            .collect()
+        })
+    }
+
+    fn is_here(self, options: &Options) -> Result<()> {
+        let house = House::new(options, self, 1)?;
+        house.run(&["exec", "a1", "--", "true"]).map(drop)
     }
 }
 
@@ -74,6 +83,7 @@ pub(crate) struct Started {
 /// A home with agents `a1`, `a2`, ….
 pub(crate) struct House {
     root: PathBuf,
+    home: PathBuf,
     beige: PathBuf,
     gateway: Option<Child>,
 }
@@ -96,9 +106,22 @@ impl House {
         // Short: sockets lie in it.
         let root = std::env::temp_dir().join(format!("bb-{}-{number}", std::process::id()));
         fs::create_dir_all(&root)?;
-        let house = Self { root, beige: options.beige.clone(), gateway: None };
+        let home = root.join("h");
+        let house = Self { root, home, beige: options.beige.clone(), gateway: None };
         house.add_cheapest_plugin()?;
         fs::write(house.config(), configuration(runtime, agents, &model::serve(pace)?)?)?;
+        Ok(house)
+    }
+
+    /// A house for prompts alone whose home lies in memory where the host has
+    /// such a place, so that ten thousand turns do not wait for a disk.
+    pub(crate) fn in_memory(options: &Options, agents: usize) -> Result<Self> {
+        let mut house = Self::new(options, Runtime::Bubblewrap, agents)?;
+        let name = house.root.file_name().ok_or("a house without a name")?;
+        let place = Path::new("/dev/shm").join(name);
+        if fs::create_dir(&place).is_ok() {
+            house.home = place;
+        }
         Ok(house)
     }
 
@@ -111,7 +134,7 @@ impl House {
 
     /// The state folder.
     pub(crate) fn home(&self) -> PathBuf {
-        self.root.join("h")
+        self.home.clone()
     }
 
     /// The API's Unix socket.
@@ -153,6 +176,8 @@ impl House {
 
     /// The container of the first agent.
     pub(crate) fn container(&self) -> Result<String> {
+        // It is made at the first command, or by the gateway in its own time.
+        self.run(&["exec", "a1", "--", "true"])?;
         let list: Value = serde_json::from_slice(&self.run(&["sandbox", "list", "--json"])?)?;
         let name = list[0]["container"].as_str().ok_or("the agent has no container")?;
         Ok(name.to_owned())
@@ -211,6 +236,7 @@ impl Drop for House {
             let _ = writeln!(std::io::stderr(), "  a gateway did not stop well: {error}");
         }
         let _ = self.run(&["sandbox", "rm"]);
+        let _ = fs::remove_dir_all(&self.home);
         let _ = fs::remove_dir_all(&self.root);
     }
 }

@@ -6,7 +6,7 @@ use super::Line;
 use crate::Result;
 use crate::arguments::Options;
 use crate::crowd::in_turns;
-use crate::house::{House, Runtime};
+use crate::house::House;
 use crate::http::{self, Reply};
 use crate::process;
 
@@ -18,11 +18,13 @@ const SESSIONS: usize = 8;
 /// gateway's.
 const TURNS: usize = 50;
 
-const WARM_UP: usize = 500;
+/// Until every conversation has had its full length and a fresh one.
+const WARM_UP: usize = 2 * SESSIONS * TURNS;
 
 pub(super) fn check(options: &Options) -> Result<Vec<Line>> {
     let count = if options.quick { 1000 } else { 10_000 };
-    let house = House::started(options, Runtime::Bubblewrap, 2)?;
+    let mut house = House::in_memory(options, 2)?;
+    house.start()?;
     let pid = house.pid()?;
     in_turns(SESSIONS, WARM_UP, |session, turn| prompt(&house, session, turn))?;
     let before = process::when_quiet(pid)?;

@@ -24,7 +24,7 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
     }
     drop(house);
     let count = options.rounds(1000);
-    for runtime in Runtime::here(options)? {
+    for &runtime in Runtime::here(options) {
         let house = House::started(options, runtime, AGENTS)?;
         // Every sandbox is up and every agent has been used once.
         execs(&house, AGENTS)?;

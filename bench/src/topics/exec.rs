@@ -22,9 +22,9 @@ struct Pair {
 }
 
 pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
-    let pairs: Vec<Pair> = Runtime::here(options)?
-        .into_iter()
-        .map(|runtime| {
+    let pairs: Vec<Pair> = Runtime::here(options)
+        .iter()
+        .map(|&runtime| {
             let with_gateway = House::started(options, runtime, 1)?;
             let without = House::new(options, runtime, 1)?;
             Ok(Pair { runtime, with_gateway, without })

@@ -14,7 +14,7 @@ const LINES: usize = 100;
 
 pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
     let mut houses = Vec::new();
-    for runtime in Runtime::here(options)? {
+    for &runtime in Runtime::here(options) {
         let house = House::started(options, runtime, 1)?;
         house.tool("write", &json!({"path": "patched", "content": "one\n"}))?;
         house.tool("write", &json!({"path": "file", "content": text()}))?;

@@ -17,6 +17,9 @@ use crate::process::{self, megabytes};
 use crate::rounds::{self, Variant, milliseconds};
 use crate::{Result, http};
 
+/// A word of each name that says what grows, in the order of the table.
+const DIMENSIONS: [&str; 3] = ["agents", "stored", "kB"];
+
 /// The session that is prompted.
 const KEY: &str = "api:prompted";
 
@@ -32,12 +35,10 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
         house.start()?;
         prompt(house)?;
         let memory = megabytes(process::look(house.pid()?)?.resident);
-        rows.push(Row::once(format!("{what}: memory after a prompt"), Unit::Megabytes, memory));
+        rows.push(Row::once(format!("memory after a prompt, {what}"), Unit::Megabytes, memory));
     }
-    // Lines of one house together, in the order of the sizes.
-    let place =
-        |row: &Row| houses.iter().position(|it| row.what.starts_with(&(it.0.clone() + ":")));
-    rows.sort_by_key(place);
+    // What is to be compared stands one below the other.
+    rows.sort_by_key(|row| DIMENSIONS.iter().position(|it| row.what.contains(it)));
     Ok(rows)
 }
 
@@ -51,7 +52,7 @@ fn houses(options: &Options) -> Result<Vec<(String, House)>> {
     for sessions in [10, 100, 1000, 10_000] {
         let house = House::new(options, Runtime::Bubblewrap, 1)?;
         store_sessions(&house, sessions)?;
-        houses.push((format!("{sessions} sessions"), house));
+        houses.push((format!("{sessions} stored sessions"), house));
     }
     for kilobytes in [1, 10, 100, 1000, 10_000] {
         let house = House::new(options, Runtime::Bubblewrap, 1)?;
@@ -70,7 +71,7 @@ fn each<'a>(
     act: fn(&House) -> Result<std::time::Duration>,
 ) -> Vec<Variant<'a>> {
     let variant = |(name, house): &'a (String, House)| {
-        Variant::timed(format!("{name}: {what}"), move || act(house))
+        Variant::timed(format!("{what}, {name}"), move || act(house))
     };
     houses.iter().map(variant).collect()
 }
@@ -99,7 +100,7 @@ fn starts(rounds: usize, houses: &mut [(String, House)]) -> Result<Vec<Row>> {
     }
     let named = houses.iter().zip(times);
     let row = |((name, _), times): (&(String, House), _)| {
-        Some(Row::new(format!("{name}: start"), Unit::Milliseconds, Spread::of(times)?))
+        Some(Row::new(format!("start, {name}"), Unit::Milliseconds, Spread::of(times)?))
     };
     Ok(named.filter_map(row).collect())
 }

@@ -3,6 +3,7 @@
 
 use std::io::{BufRead, Read};
 use std::process::{Child, Stdio};
+use std::time::Instant;
 
 use serde_json::json;
 
@@ -27,16 +28,14 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
 fn through(what: &str, house: &House, say: fn(&House, u64) -> Result<()>) -> Result<Vec<Row>> {
     // What the first command costs once is no part of the growth.
     say(house, BYTES / 100)?;
-    let begun = std::time::Instant::now();
     let mut took = 0.0;
     let act = || {
-        let begun = std::time::Instant::now();
+        let begun = Instant::now();
         say(house, BYTES)?;
         took = milliseconds(begun.elapsed());
         Ok(())
     };
     let ((), course) = watched(house.pid()?, act)?;
-    debug_assert!(milliseconds(begun.elapsed()) >= took);
     let mut rows = vec![Row::once(format!("{what}: time"), Unit::Milliseconds, took)];
     rows.extend(memory(what, &course));
     Ok(rows)
@@ -62,7 +61,8 @@ fn by_stream(house: &House, bytes: u64) -> Result<()> {
     let mut lines = http::post_stream(&house.api(), "/api/agents/a1/exec/stream", &argv)?;
     let (mut line, mut coded) = (Vec::new(), 0);
     while (&mut lines).take(1 << 24).read_until(b'\n', &mut line)? > 0 {
-        if line.windows(6).take(40).any(|it| it == b"\"exit\"") {
+        // The last event is short, and base64 has no quotation marks.
+        if line.len() < 1000 && line.windows(6).any(|it| it == b"\"exit\"") {
             // Base64 has four characters for each three bytes.
             return if coded >= bytes / 3 * 4 { Ok(()) } else { Err("output is missing".into()) };
         }

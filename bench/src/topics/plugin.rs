@@ -19,7 +19,7 @@ const CALLS: u32 = 20;
 
 pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
-    for runtime in Runtime::here(options)? {
+    for &runtime in Runtime::here(options) {
         let house = House::started(options, runtime, 1)?;
         rows.extend(in_house(options, runtime, &house)?);
     }
