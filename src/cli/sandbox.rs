@@ -1,5 +1,5 @@
-//! `beige sandbox`: images and the containers of this home. It changes no
-//! container that a call is using: it takes the agent's lock first.
+//! `beige sandbox`: images and the sandboxes of this home. It changes none
+//! that a call is using: it takes the agent's lock first.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,6 +15,8 @@ use super::{Command, Invocation, print, print_json, tell, unknown, unknown_actio
 use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
+use crate::gateway::daemon::HomeLock;
+use crate::sandbox::bubblewrap::Listed;
 use crate::sandbox::docker::{self, image};
 use crate::sandbox::lock::{Hold, Lock};
 use crate::sandbox::{bubblewrap, instance};
@@ -51,7 +53,7 @@ build   makes the image that containers start from: from the Dockerfile that
   --offline         without a registry: from this host's own programs
   --root-tar FILE   from a tar of a root file system, plain or compressed
   --image NAME      its name (default beige-sandbox:latest)
-list    the containers of this home; bubblewrap leaves none
+list    the sandboxes of this home: containers, and those of bubblewrap that run
   --json            as one JSON array
 rm      removes an agent's sandbox, or all of this home; workspaces stay, and
         the next call makes it anew
@@ -167,31 +169,50 @@ fn with_a_way_out(source: &Source) -> impl Fn(Error) -> Error {
 
 fn list(json: bool) -> Result<()> {
     let home = Home::from_env()?;
+    let sandboxes = bubblewrap::list(&home);
     // A home that only ever used bubblewrap has no need of Docker.
     let answers = docker::available();
-    let listed = match &answers {
+    let containers = match &answers {
         Ok(()) if home.root().exists() => docker::list(&instance(&home)?)?,
         Ok(()) => Vec::new(),
         Err(error) => {
-            tell_of_no_docker(&home, "containers are not listed", error)?;
+            tell_of_no_docker(&home, "containers are not listed", error, &sandboxes)?;
             Vec::new()
         }
     };
+    let state = bubblewrap_state(&home)?;
     if json {
-        let rows = listed.iter().map(|it| {
+        let rows = containers.iter().map(|it| {
             json!({ "agent": it.agent, "runtime": "docker", "container": it.name, "id": it.id,
                 "image": it.image, "state": it.state, "status": it.status })
         });
-        return print_json(&format!("{}\n", serde_json::Value::Array(rows.collect())));
+        let more = sandboxes.iter().map(|it| {
+            json!({ "agent": it.agent, "runtime": "bubblewrap", "pid": it.pid,
+                "state": state.0, "status": state.1 })
+        });
+        return print_json(&format!("{}\n", serde_json::Value::Array(rows.chain(more).collect())));
     }
-    if listed.is_empty() {
+    if containers.is_empty() && sandboxes.is_empty() {
         // Without Docker it has been said that there is nothing to list.
         answers.iter().for_each(|()| tell("no sandboxes"));
         return Ok(());
     }
     let head = ["AGENT", "STATUS", "IMAGE", "CONTAINER"].map(str::to_owned);
-    let rows = listed.into_iter().map(|it| [it.agent, it.status, it.image, it.name]);
-    print(&table(&[head].into_iter().chain(rows).collect::<Vec<_>>()))
+    let rows = containers.into_iter().map(|it| [it.agent, it.status, it.image, it.name]);
+    let more = sandboxes.into_iter().map(|it| {
+        [it.agent, state.1.to_owned(), "-".to_owned(), format!("bubblewrap, process {}", it.pid)]
+    });
+    print(&table(&[head].into_iter().chain(rows).chain(more).collect::<Vec<_>>()))
+}
+
+/// State and status of a bubblewrap sandbox that is there: without a gateway it
+/// ends by itself once no command comes for a minute.
+fn bubblewrap_state(home: &Home) -> Result<(&'static str, &'static str)> {
+    let holder = if home.root().exists() { HomeLock::holder(home)? } else { None };
+    Ok(match holder {
+        Some(_) => ("running", "Up"),
+        None => ("lingering", "Up for a minute after its last call"),
+    })
 }
 
 /// Rows with their columns below each other.
@@ -211,10 +232,11 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
 
 /// Says that there is no Docker: at length only in a home that had a use for
 /// it.
-fn tell_of_no_docker(home: &Home, what: &str, error: &Error) -> Result<()> {
-    match known_agents(home)?.is_empty() {
-        true => tell("Docker does not answer here, and bubblewrap leaves nothing to list"),
-        false => tell(&format!("{what}: {error}")),
+fn tell_of_no_docker(home: &Home, what: &str, error: &Error, sandboxes: &[Listed]) -> Result<()> {
+    match (agents_with_container(home)?.is_empty(), sandboxes.is_empty()) {
+        (true, true) => tell("Docker does not answer here, and bubblewrap runs nothing"),
+        (true, false) => {}
+        (false, _) => tell(&format!("{what}: {error}")),
     }
     Ok(())
 }
@@ -227,17 +249,18 @@ fn remove(agent: Option<String>) -> Result<()> {
     let instance = instance(&home)?;
     // A home that only ever used bubblewrap has no need of Docker.
     let containers = docker::available().and_then(|()| docker::list(&instance));
-    let with_container = known_agents(&home)?;
+    let with_container = agents_with_container(&home)?;
     let (containers, has_docker) = match containers {
         Ok(containers) => (containers, true),
         Err(error) => {
-            tell_of_no_docker(&home, "no container is removed", &error)?;
+            let sandboxes = bubblewrap::list(&home);
+            tell_of_no_docker(&home, "no container is removed", &error, &sandboxes)?;
             (Vec::new(), false)
         }
     };
     let mut agents: BTreeSet<String> = containers.into_iter().map(|it| it.agent).collect();
     agents.extend(with_container.iter().cloned());
-    agents.extend(bubblewrap::agents(&instance));
+    agents.extend(bubblewrap::agents(&home)?);
     agents.retain(|it| agent.as_ref().is_none_or(|agent| it == agent));
     if agents.is_empty() && (has_docker || agent.is_some()) {
         return none_to_remove(agent.as_deref());
@@ -269,6 +292,8 @@ fn remove_one(home: &Home, instance: &str, agent: &str) -> Result<()> {
     create_private(&home.data().join("sandboxes"))?;
     let never = Cancel::never();
     let _alone = Lock::wait(&home.sandbox_lock(agent), Hold::Exclusive, LOCK_WITHIN, &never)?;
+    // By what the state file says, so before that goes.
+    bubblewrap::remove_agent(home, agent)?;
     let state = home.sandbox_state(agent);
     match fs::remove_file(&state) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -276,22 +301,22 @@ fn remove_one(home: &Home, instance: &str, agent: &str) -> Result<()> {
         }
         _ => {}
     }
-    bubblewrap::remove_agent(instance, agent)?;
     match docker::available() {
         Ok(()) => docker::remove_agent(instance, agent).map(drop),
         Err(_) => Ok(()),
     }
 }
 
-/// Agents of which a state file tells.
-fn known_agents(home: &Home) -> Result<Vec<String>> {
+/// Agents of which a state file tells, but not of bubblewrap.
+fn agents_with_container(home: &Home) -> Result<Vec<String>> {
     let folder = home.data().join("sandboxes");
     let listing = match fs::read_dir(&folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         listing => listing.during(Kind::Internal, format!("list {}", folder.display()))?,
     };
     let names = listing.flatten().filter_map(|it| it.file_name().into_string().ok());
-    Ok(names.filter_map(|it| Some(it.strip_suffix(".json")?.to_owned())).collect())
+    let agents = names.filter_map(|it| Some(it.strip_suffix(".json")?.to_owned()));
+    Ok(agents.filter(|it| !bubblewrap::is_known(home, it)).collect())
 }
 
 #[cfg(test)]

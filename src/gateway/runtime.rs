@@ -1,8 +1,8 @@
 //! Which program makes an agent's sandbox. `auto` takes Docker if its daemon
 //! answers and the image is there or can be made, else bubblewrap, and says
-//! which and why. An agent that has a container keeps Docker: a second sandbox
-//! on its workspace could run beside the first. There is no third choice that
-//! runs code on the host.
+//! which and why. An agent that has a container keeps Docker, and one whose
+//! bubblewrap sandbox lives keeps that: a second sandbox on its workspace could
+//! run beside the first. There is no third choice that runs code on the host.
 
 use crate::config::{Agent, Config, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice, UserChoice};
 use crate::error::{Error, Kind, Result};
@@ -78,6 +78,10 @@ fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
     if docker.seems_up() {
         return Ok(Box::new(docker.kept()));
     }
+    if keeps_bubblewrap(home, agent) {
+        log::info!("the sandbox of `{}` stays bubblewrap's while it lives", agent.name);
+        return Ok(Box::new(bubblewrap(spec)?));
+    }
     let serves = docker::available();
     if serves.is_err() && docker::has_container(&home.sandbox_state(&agent.name)) {
         return Ok(Box::new(docker.kept()));
@@ -93,6 +97,13 @@ fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
             Ok(Box::new(bubblewrap(spec)?))
         }
     }
+}
+
+/// Whether `auto` stays with bubblewrap whatever Docker says, since the agent's
+/// sandbox lives and has it as its workspace. What bubblewrap cannot be is
+/// Docker's all the same; that ends the other first.
+pub fn keeps_bubblewrap(home: &Home, agent: &Agent) -> bool {
+    agent.sandbox.user != UserChoice::Root && bubblewrap::lives(home, &agent.name)
 }
 
 /// An image is asked for by name, and bubblewrap has none, or there is a Docker
@@ -130,18 +141,21 @@ pub fn no_image(image: &str) -> Error {
     Error::new(Kind::Sandbox, what)
 }
 
-/// Removes what is left of this home's agents that are gone; answers which
-/// agents have a container.
-pub(super) fn reap(config: &Config) -> Result<Vec<String>> {
-    let all: Vec<String> = config.agents.keys().cloned().collect();
-    bubblewrap::reap(&instance(&config.home)?, &all);
+/// Removes what is left of this home's agents that are gone, or that are to
+/// have another runtime's sandbox; `of_bubblewrap` are those that have one of
+/// bubblewrap's. Answers which agents have a sandbox now.
+pub(super) fn reap(config: &Config, of_bubblewrap: &[String]) -> Result<Vec<String>> {
+    bubblewrap::reap(&config.home, of_bubblewrap)?;
+    let mut there: Vec<String> =
+        bubblewrap::list(&config.home).into_iter().map(|it| it.agent).collect();
     if docker::available().is_err() {
-        return Ok(Vec::new());
+        return Ok(there);
     }
     let with_containers =
         config.agents.values().filter(|it| it.sandbox.runtime != RuntimeChoice::Bubblewrap);
     let known: Vec<String> = with_containers.map(|it| it.name.clone()).collect();
     let instance = instance(&config.home)?;
     docker::reap(&instance, &known)?;
-    Ok(docker::list(&instance)?.into_iter().map(|it| it.agent).collect())
+    there.extend(docker::list(&instance)?.into_iter().map(|it| it.agent));
+    Ok(there)
 }

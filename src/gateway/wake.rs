@@ -62,7 +62,11 @@ pub(super) fn start(engine: &Arc<Engine>) -> Result<Worker> {
 }
 
 fn wake_all(engine: &Engine) {
-    let known = runtime::reap(&engine.config).unwrap_or_else(|error| {
+    let is_bubblewrap = |it: &Equipment| it.sandbox.runtime() == Runtime::Bubblewrap.name();
+    let equipment = engine.toolbox.equipment().iter();
+    let of_bubblewrap: Vec<String> =
+        equipment.filter(|(_, it)| is_bubblewrap(it)).map(|(name, _)| name.clone()).collect();
+    let known = runtime::reap(&engine.config, &of_bubblewrap).unwrap_or_else(|error| {
         log::warn!("look for the sandboxes there are: {error}");
         Vec::new()
     });
@@ -77,7 +81,8 @@ fn wake_all(engine: &Engine) {
             false => look.can_be_made(equipment).map(|()| true),
         };
         match woken {
-            Ok(true) => {}
+            // A resident that has dialled knows so that somebody is here.
+            Ok(true) => equipment.sandbox.take_link(),
             // Who is in it has brought it up as wanted, or is about to.
             Ok(false) => log::debug!("the sandbox of `{name}` is in use, so no look at it is due"),
             Err(error) => engine.troubles.add(name, is_made, &error),

@@ -9,7 +9,6 @@ mod client;
 mod container;
 pub mod image;
 mod probe;
-mod state;
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -18,14 +17,14 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{InnerLimits, Role, Runtime, Sandbox, Spec, oneshot};
+use super::state::{Known, State};
+use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, bubblewrap, oneshot};
 use crate::error::{During, Error, Kind, Result};
 use argv::{LABEL_INSTANCE, docker};
 pub use argv::{container_name, exec_command, run_command, spec_hash};
 use client::{call, failure, image_id};
 use container::{Container, Step, Wanted, decide};
 use probe::View;
-use state::State;
 
 /// The container of one agent.
 #[derive(Debug)]
@@ -75,7 +74,8 @@ impl Docker {
     /// next process finds what is known of it.
     pub fn new(spec: Spec, state_file: PathBuf) -> Self {
         let name = container_name(&spec.instance, &spec.agent);
-        Self { name, state: State::new(state_file), spec, is_kept: false }
+        let state = State::new(state_file, Runtime::Docker);
+        Self { name, state, spec, is_kept: false }
     }
 
     /// The same, taken by `runtime: "auto"` since the agent has a container,
@@ -88,7 +88,7 @@ impl Docker {
     fn bring_up_as_wanted(&self) -> Result<()> {
         let mut wanted = self.wanted()?;
         let container = self.bring_up_seeing(&mut wanted)?;
-        self.state.write(&container, &wanted.spec_hash)
+        self.state.write(&known(&container, &wanted.spec_hash))
     }
 
     /// Why nothing else was taken, if it is Docker itself that is gone.
@@ -255,13 +255,14 @@ impl Sandbox for Docker {
         let wanted = self.wanted()?;
         match client::inspect(&self.name)? {
             Some(seen) if matches!(decide(Some(&seen), &wanted), Step::Keep) => {
-                self.state.write(&seen, &wanted.spec_hash).map(|()| true)
+                self.state.write(&known(&seen, &wanted.spec_hash)).map(|()| true)
             }
             _ => Ok(false),
         }
     }
 
     fn up(&self) -> Result<()> {
+        bubblewrap::make_way(&self.spec)?;
         self.bring_up_as_wanted().map_err(|it| self.explained(it))
     }
 
@@ -279,6 +280,10 @@ impl Sandbox for Docker {
 
     fn keeps_background(&self) -> bool {
         true
+    }
+
+    fn resident(&self) -> Option<Resident> {
+        self.state.resident()
     }
 
     /// A call sees the end of its container before the daemon says so; one that
@@ -306,6 +311,17 @@ impl Sandbox for Docker {
     }
 }
 
+/// What the next process is told. The pid of a daemon that runs elsewhere is
+/// another process here, or none: it has not the name.
+fn known(container: &Container, spec_hash: &str) -> Known {
+    Known {
+        container: container.id.clone(),
+        image: container.image.clone(),
+        spec_hash: spec_hash.to_owned(),
+        resident: Resident::look(container.state.pid),
+    }
+}
+
 /// Why `runtime: "auto"` stays with a Docker that does not answer, and the
 /// way out.
 pub fn kept_by_docker(agent: &str) -> String {
@@ -318,7 +334,7 @@ pub fn kept_by_docker(agent: &str) -> String {
 /// Whether an agent had a container when last heard of, by the file that
 /// [`Docker::new`] is given.
 pub fn has_container(state_file: &Path) -> bool {
-    State::new(state_file.to_owned()).names_any()
+    State::new(state_file.to_owned(), Runtime::Docker).names_any()
 }
 
 /// Whether there is a `docker` on PATH, whatever its daemon does.

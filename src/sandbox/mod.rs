@@ -9,11 +9,17 @@ pub mod bubblewrap;
 mod child;
 mod client;
 pub mod docker;
+mod enter;
+mod fingerprint;
 pub mod limits;
+mod link;
 pub mod lock;
 mod oneshot;
 mod prepare;
+mod process;
 pub mod pump;
+mod state;
+mod talk;
 pub mod workspace;
 
 use std::collections::BTreeMap;
@@ -27,6 +33,7 @@ use crossbeam_channel::{Receiver, bounded};
 
 pub use agent::{AgentSandbox, FileAnswer, SAVED_OUTPUT_CAP};
 pub use client::TOOL_CLIENT;
+pub use link::LinkSocket;
 pub use prepare::{foresee, instance, prepare};
 
 use crate::config::{MountConfig, Network};
@@ -141,7 +148,8 @@ pub trait Sandbox: Send + Sync {
     /// Limits that tool-client must set itself, since nothing outside does.
     fn inner_limits(&self) -> InnerLimits;
 
-    /// Whether processes that a command leaves behind live on after it.
+    /// Whether processes that a command leaves behind live on after it, where
+    /// it came in by [`Sandbox::command`]. By the link they always do.
     fn keeps_background(&self) -> bool;
 
     /// The first process in it, if it is ours and can be seen from here: who

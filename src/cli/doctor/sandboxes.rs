@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::{Check, Patient};
 use crate::config::{Agent, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice, UserChoice};
 use crate::error::{Error, Kind, Result};
-use crate::gateway::runtime::{Auto, decide, no_image};
+use crate::gateway::runtime::{Auto, decide, keeps_bubblewrap, no_image};
 use crate::sandbox::bubblewrap::{self, Bubblewrap, HostLayout};
 use crate::sandbox::docker::{self, Daemon, image, kept_by_docker};
 use crate::sandbox::foresee;
@@ -128,6 +128,9 @@ fn judge_docker(patient: &Patient, docker: &Docker, bubblewrap: &Result<String>)
 /// What an agent's line says of a Docker that is described above it.
 const NO_DOCKER: &str = "Docker does not answer";
 
+/// Why an agent has bubblewrap whatever Docker says.
+const STAYS: &str = "its sandbox runs: `beige sandbox rm` ends it, and the next call chooses anew";
+
 const DOCKER_FIX: &str = "install Docker and start it (`systemctl start docker`), or set \
                           sandbox.runtime to \"bubblewrap\"";
 
@@ -189,6 +192,9 @@ fn judge_agent(home: &Home, agent: &Agent, docker: &Docker, bubblewrap: &Result<
     let decided = match agent.sandbox.runtime {
         RuntimeChoice::Docker => docker.serves(image).map(|()| None),
         RuntimeChoice::Bubblewrap => bubblewrap_serves().map(|()| Some(None)),
+        RuntimeChoice::Auto if keeps_bubblewrap(home, agent) => {
+            bubblewrap_serves().map(|()| Some(Some(Error::new(Kind::Sandbox, STAYS))))
+        }
         RuntimeChoice::Auto if docker.daemon.is_err() && has_container(home, agent) => {
             let fix = format!("start Docker (see `docker`), or `beige sandbox rm {}`", agent.name);
             return Check::failure(

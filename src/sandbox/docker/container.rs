@@ -7,7 +7,7 @@ use serde::Deserialize;
 /// whatever the image or the user put into the container.
 pub(super) const FORMAT: &str = concat!(
     r#"{"id":{{json .Id}},"image":{{json .Image}},"state":{"#,
-    r#""status":{{json .State.Status}},"oomKilled":{{json .State.OOMKilled}},"#,
+    r#""status":{{json .State.Status}},"pid":{{json .State.Pid}},"oomKilled":{{json .State.OOMKilled}},"#,
     r#""exitCode":{{json .State.ExitCode}},"error":{{json .State.Error}},"#,
     r#""finishedAt":{{json .State.FinishedAt}}},"#,
     r#""instance":{{json (index .Config.Labels "beige.instance")}},"#,
@@ -34,6 +34,8 @@ pub(super) struct Container {
 #[serde(rename_all = "camelCase")]
 pub(super) struct State {
     pub(super) status: String,
+    /// Of its first process, on the daemon's host; 0 while there is none.
+    pub(super) pid: u32,
     pub(super) oom_killed: bool,
     pub(super) exit_code: i64,
     pub(super) error: String,
@@ -124,6 +126,7 @@ mod tests {
             image: "sha256:1".into(),
             state: State {
                 status: status.into(),
+                pid: 0,
                 oom_killed: false,
                 exit_code: 0,
                 error: String::new(),
