@@ -7,6 +7,7 @@
 //! asked is whether the ten-thousandth costs anything that the five-hundredth
 //! did not. Both readings are taken when the process is quiet again.
 
+mod links;
 mod memory;
 mod reconnects;
 mod timeouts;
@@ -61,12 +62,13 @@ impl Line {
 type Check = fn(&Options) -> Result<Vec<Line>>;
 
 /// The checks by name, the quick ones first.
-const CHECKS: [(&str, Check); 6] = [
+const CHECKS: [(&str, Check); 7] = [
     ("size", size),
     ("idle", memory::idle),
     ("output", memory::output),
     ("turns", turns::check),
     ("reconnects", reconnects::check),
+    ("links", links::check),
     ("timeouts", timeouts::check),
 ];
 

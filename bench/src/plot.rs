@@ -7,7 +7,8 @@ const WIDTH: f64 = 860.0;
 const LEFT: f64 = 268.0;
 const RIGHT: f64 = 92.0;
 const TOP: f64 = 74.0;
-const STEP: f64 = 34.0;
+const STEP: f64 = 29.0;
+const GAP: f64 = 14.0;
 const BAR: f64 = 18.0;
 const BOTTOM: f64 = 48.0;
 
@@ -41,8 +42,13 @@ impl Bar {
         Self { label: label.into(), spread }
     }
 
+    /// What stands before the colon: bars of one group lie close together.
+    fn group(&self) -> &str {
+        self.label.split_once(':').map_or("", |it| it.0)
+    }
+
     fn is_ours(&self) -> bool {
-        self.label.contains("beige") || self.label.starts_with("the same")
+        self.label.contains("beige")
     }
 }
 
@@ -74,28 +80,43 @@ impl Scale {
 /// The whole picture; the bars in their order.
 pub(crate) fn draw(bars: &[Bar]) -> String {
     let scale = Scale::of(bars);
-    let foot = TOP + STEP * bars.len() as f64;
+    let tops = tops(bars);
+    let foot = tops.last().map_or(TOP, |it| it + STEP);
     let height = foot + BOTTOM;
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
          aria-label=\"How long one command takes\">\n<style>{STYLE}</style>\n\
          <text class=\"title\" x=\"16\" y=\"30\">How long one command takes</text>\n\
-         <text class=\"small\" x=\"16\" y=\"50\">the command `true`, milliseconds on a \
-         logarithmic scale; shorter is better</text>\n"
+         <text class=\"small\" x=\"16\" y=\"50\">a command that does nothing, on a \
+         logarithmic scale: each step to the right is ten times as long</text>\n"
     );
     for power in scale.first..=scale.last {
         svg.push_str(&grid_line(scale, power, foot));
     }
-    for (index, bar) in bars.iter().enumerate() {
-        svg.push_str(&draw_bar(scale, bar, TOP + STEP * index as f64));
+    for (bar, top) in bars.iter().zip(tops) {
+        svg.push_str(&draw_bar(scale, bar, top));
     }
     let foot = foot + 38.0;
     svg.push_str(&format!(
         "<text class=\"small\" x=\"16\" y=\"{foot}\">bars: median; thin lines: minimum to \
-         maximum; measured in turns, in one run, by `make bench`</text>\n</svg>\n"
+         maximum; measured in turns, in one run, by: make bench</text>\n</svg>\n"
     ));
     svg
+}
+
+/// Where each bar begins, with a gap between groups.
+fn tops(bars: &[Bar]) -> Vec<f64> {
+    let mut tops = Vec::new();
+    let mut top = TOP;
+    for (index, bar) in bars.iter().enumerate() {
+        if index > 0 && bars[index - 1].group() != bar.group() {
+            top += GAP;
+        }
+        tops.push(top);
+        top += STEP;
+    }
+    tops
 }
 
 fn grid_line(scale: Scale, power: i32, foot: f64) -> String {
@@ -175,7 +196,7 @@ mod tests {
 
     #[test]
     fn only_what_goes_through_beige_is_ours() {
-        let ours = ["beige, a command (docker)", "the same, no gateway (docker)", "docker exec"];
+        let ours = ["docker: beige exec", "docker: beige, one command", "docker: docker exec"];
         let found = ours.map(|it| bar(it, [1.0, 1.0, 1.0]).is_ours());
         assert_eq!(found, [true, true, false]);
     }

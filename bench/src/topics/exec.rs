@@ -31,7 +31,7 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
         })
         .collect::<Result<_>>()?;
     let shell = Variant::new("`sh -c true` on the host", || run("sh", &["-c", "true"]));
-    let mut variants = vec![shell.with_bar("sh -c true, no sandbox")];
+    let mut variants = vec![shell.with_bar("no sandbox: sh -c true")];
     for pair in &pairs {
         variants.extend(pair.variants()?);
     }
@@ -51,22 +51,22 @@ impl Pair {
                 frames.run(&["true"])?;
                 Ok(begun.elapsed())
             })
-            .with_bar(format!("beige, a command ({name})")),
+            .with_bar(format!("{name}: beige, one command")),
             Variant::new(format!("{name}: the tool `exec` by `POST …/exec`"), move || {
                 crate::http::tool(&other, "a1", "exec", &json!({"command": "true"}))
             }),
             Variant::new(format!("{name}: `beige exec`, whole process"), || by_beige(gateway))
-                .with_bar(format!("beige exec, the process ({name})")),
+                .with_bar(format!("{name}: beige exec")),
             Variant::new(format!("{name}: `beige exec` without a gateway"), || {
                 by_beige(&self.without)
             })
-            .with_bar(format!("the same, no gateway ({name})")),
+            .with_bar(format!("{name}: beige exec, no gateway")),
         ];
         if self.runtime.has_containers() {
             let container = gateway.container()?;
             let what = format!("`{name} exec`, whole process");
             let bare = Variant::new(what, move || run(name, &["exec", &container, "true"]));
-            variants.push(bare.with_bar(format!("{name} exec")));
+            variants.push(bare.with_bar(format!("{name}: {name} exec")));
         }
         Ok(variants)
     }
