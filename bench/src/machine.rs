@@ -14,6 +14,7 @@ pub(crate) fn look(options: &Options) -> Vec<Fact> {
     let facts = [
         ("beige", said(&beige, &["--version"])),
         ("commit", commit()),
+        ("rounds", rounds(options)),
         ("date", said("date", &["-u", "+%Y-%m-%d %H:%M UTC"])),
         ("processor", processor()),
         ("memory", memory()),
@@ -42,6 +43,10 @@ fn commit() -> Option<String> {
     let changed = ["status", "--porcelain", "--", ".", ":!bench/results"];
     let is_changed = said("git", &changed).is_some();
     Some(if is_changed { format!("{commit}, with changes") } else { commit })
+}
+
+fn rounds(options: &Options) -> Option<String> {
+    options.quick.then(|| "few (--quick): to see that it works, no figures to quote".to_owned())
 }
 
 fn processor() -> Option<String> {

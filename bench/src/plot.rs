@@ -3,8 +3,8 @@
 
 use crate::figures::{Spread, readable};
 
-const WIDTH: f64 = 860.0;
-const LEFT: f64 = 268.0;
+const WIDTH: f64 = 880.0;
+const LEFT: f64 = 286.0;
 const RIGHT: f64 = 92.0;
 const TOP: f64 = 74.0;
 const STEP: f64 = 29.0;

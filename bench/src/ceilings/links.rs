@@ -3,7 +3,9 @@
 //! resident of one-shots, each of which is dialled and goes.
 
 use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -29,20 +31,27 @@ fn killed_residents(options: &Options) -> Result<Vec<Line>> {
     let (warm_up, count) = if options.quick { (20, 100) } else { (100, 1000) };
     let house = House::started(options, Runtime::Bubblewrap, AGENTS)?;
     let pid = house.pid()?;
-    in_turns(AGENTS, warm_up, |worker, _| kill_and_call(&house, worker))?;
+    let killed = AtomicU64::new(0);
+    in_turns(AGENTS, warm_up, |worker, _| call_and_kill(&house, worker, &killed))?;
+    killed.store(0, Ordering::Relaxed);
     let before = process::when_quiet(pid)?;
-    in_turns(AGENTS, count, |worker, _| kill_and_call(&house, worker))?;
+    in_turns(AGENTS, count, |worker, _| call_and_kill(&house, worker, &killed))?;
     let after = process::when_quiet(pid)?;
     let descriptors = after.descriptors.saturating_sub(before.descriptors);
-    let what = format!("growth after {count} residents were killed, each followed by another");
+    let killed = killed.into_inner();
+    if killed < count as u64 / 2 {
+        return Err(format!("of {count} calls only {killed} met a resident to kill").into());
+    }
+    let what = format!("growth after {killed} residents were killed, each followed by another");
     Ok(vec![
         Line::growth(what, before.resident, after.resident, 1.0),
         Line::count("descriptors left by them", descriptors, 0),
     ])
 }
 
-/// A call makes a resident; then that one is killed.
-fn kill_and_call(house: &House, worker: usize) -> Result<Reply> {
+/// A call makes a resident; then that one is killed. A call that comes before
+/// the death was noticed may be served without one: there is nobody to kill.
+fn call_and_kill(house: &House, worker: usize, killed: &AtomicU64) -> Result<Reply> {
     let agent = format!("a{}", worker + 1);
     let body = json!({"tool": "exec", "params": {"command": "true"}});
     let reply = http::post(&house.api(), &format!("/api/agents/{agent}/exec"), &body)?;
@@ -52,7 +61,11 @@ fn kill_and_call(house: &House, worker: usize) -> Result<Reply> {
         }
         let pid = resident(house, &agent)?;
         let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or("no such pid")?;
-        kill_process(pid, Signal::KILL)?;
+        match kill_process(pid, Signal::KILL) {
+            Ok(()) => killed.fetch_add(1, Ordering::Relaxed),
+            Err(Errno::SRCH) => 0,
+            Err(error) => return Err(error.into()),
+        };
     }
     Ok(reply)
 }
