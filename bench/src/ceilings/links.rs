@@ -28,7 +28,8 @@ pub(super) fn check(options: &Options) -> Result<Vec<Line>> {
 
 /// The gateway behind residents that were killed under it.
 fn killed_residents(options: &Options) -> Result<Vec<Line>> {
-    let (warm_up, count) = if options.quick { (20, 100) } else { (100, 1000) };
+    // A call right behind a death may wait for seconds before it is noticed.
+    let (warm_up, count) = if options.quick { (20, 40) } else { (40, 200) };
     let house = House::started(options, Runtime::Bubblewrap, AGENTS)?;
     let pid = house.pid()?;
     let killed = AtomicU64::new(0);
