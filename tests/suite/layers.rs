@@ -389,7 +389,8 @@ fn length_of_quoted(text: &str, quote: char) -> usize {
 /// Every source file of the workspace: its path below the root, and its text.
 fn sources() -> Vec<(String, String)> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut unread: Vec<PathBuf> = ["src", "tool-client/src"].map(|it| root.join(it)).into();
+    let mut unread: Vec<PathBuf> =
+        ["src", "tool-client/src", "bench/src"].map(|it| root.join(it)).into();
     let mut found = Vec::new();
     while let Some(folder) = unread.pop() {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
