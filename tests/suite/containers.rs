@@ -13,7 +13,7 @@ use std::thread;
 
 use beige::config::{Home, Network};
 use beige::sandbox::TOOL_CLIENT;
-use beige::sandbox::docker::{self, Docker, image};
+use beige::sandbox::containers::{self, AgentContainer, Engine, image};
 use beige::sandbox::{Sandbox, Spec, instance};
 
 /// An agent's home, gone with its container when dropped.

@@ -372,7 +372,6 @@ fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
         ("/agents/a/model/compactionThreshold", json!(0.5)),
         ("/agents/a/fallbackModels", json!([{"provider": "demo", "model": "m"}])),
         ("/agents/a/skills", json!(["s"])),
-        ("/agents/a/sandbox", json!({"runtime": "podman"})),
         ("/agents/a/sandbox", json!({"network": {"allow": ["x"]}})),
         ("/agents/a/sandbox", json!({"mask": []})),
         ("/agents/a/limits", json!({"maxTurnSeconds": 0})),
@@ -469,14 +468,16 @@ fn memory_and_processors_are_lowered_to_what_the_host_has() {
 }
 
 #[test]
-fn root_needs_docker() {
+fn root_needs_a_container() {
     let runtime = |value: Value| {
         Case::new().config(&with("/agents/a/sandbox", value)).agents["a"].sandbox.runtime
     };
-    assert_eq!(runtime(json!({"user": "root"})), RuntimeChoice::Docker);
+    assert_eq!(runtime(json!({"user": "root"})), RuntimeChoice::Auto);
+    assert_eq!(runtime(json!({"user": "root", "runtime": "podman"})), RuntimeChoice::Podman);
+    assert_eq!(runtime(json!({"user": "root", "runtime": "docker"})), RuntimeChoice::Docker);
     assert_eq!(runtime(json!({"user": "1000:1000"})), RuntimeChoice::Auto);
     let both = json!({"user": "root", "runtime": "bubblewrap"});
-    check_refused("/agents/a/sandbox", both, "`root` is for Docker only");
+    check_refused("/agents/a/sandbox", both, "`root` is for Docker and Podman only");
     check_refused("/agents/a/sandbox", json!({"user": "0:0"}), "write `root`");
     check_refused("/agents/a/sandbox", json!({"user": "me"}), "expected host, root or");
 }
