@@ -238,10 +238,7 @@ fn list(json: bool) -> Result<()> {
         return print_json(&format!("{}\n", serde_json::Value::Array(rows.collect())));
     }
     if containers.is_empty() {
-        if silent.is_empty() {
-            tell("no sandboxes");
-        }
-        return Ok(());
+        return tell_of_none(&home, &silent);
     }
     let head = ["AGENT", "RUNTIME", "STATUS", "IMAGE", "CONTAINER"].map(str::to_owned);
     let rows = containers
@@ -265,19 +262,27 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// Says which engines do not answer: at length only in a home that had a use
-/// for one.
+/// Says of which engines that do not answer this home may have containers: each
+/// that a file of an agent names, or may name.
 fn tell_of_silent(home: &Home, what: &str, silent: &[(Engine, Error)]) -> Result<()> {
-    if silent.is_empty() {
-        return Ok(());
+    let named: Vec<_> =
+        known_agents(home)?.iter().map(|it| engine_of(&home.sandbox_state(it))).collect();
+    for (engine, error) in silent {
+        if named.iter().any(|it| it.is_none_or(|it| it == *engine)) {
+            tell(&format!("{what}: {error}"));
+        }
     }
-    if known_agents(home)?.is_empty() {
-        let names: Vec<&str> = silent.iter().map(|(engine, _)| engine.title()).collect();
-        let (names, verb) = (names.join(" and "), if names.len() == 1 { "does" } else { "do" });
-        tell(&format!("{names} {verb} not answer here, and bubblewrap leaves nothing to list"));
-        return Ok(());
+    Ok(())
+}
+
+/// Says that there is nothing, and who could not be asked.
+fn tell_of_none(home: &Home, silent: &[(Engine, Error)]) -> Result<()> {
+    let names: Vec<&str> = silent.iter().map(|(engine, _)| engine.title()).collect();
+    if names.is_empty() {
+        tell("no sandboxes");
+    } else if known_agents(home)?.is_empty() {
+        tell(&format!("no sandboxes that can be seen: no answer from {}", names.join(" and ")));
     }
-    silent.iter().for_each(|(_, error)| tell(&format!("{what}: {error}")));
     Ok(())
 }
 
@@ -294,8 +299,11 @@ fn remove(agent: Option<String>) -> Result<()> {
     agents.extend(known.iter().cloned());
     agents.extend(bubblewrap::agents(&instance));
     agents.retain(|it| agent.as_ref().is_none_or(|agent| it == agent));
-    if agents.is_empty() && (silent.is_empty() || agent.is_some()) {
-        return none_to_remove(agent.as_deref());
+    if agents.is_empty() {
+        return match &agent {
+            Some(_) => none_to_remove(agent.as_deref()),
+            None => tell_of_none(&home, &silent),
+        };
     }
     for agent in agents {
         let named = engine_of(&home.sandbox_state(&agent));

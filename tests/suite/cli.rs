@@ -239,7 +239,7 @@ fn without_docker_the_list_says_so() {
         Finished::from(command.output().expect("beige runs")).expect(0).stderr
     };
     fs::create_dir_all(world.home()).expect("a home");
-    let short = "Docker does not answer here, and bubblewrap leaves nothing to list\n";
+    let short = "no sandboxes that can be seen: no answer from Docker\n";
     for action in ["list", "rm"] {
         assert_eq!(without("DOCKER_HOST", "unix:///nonexistent.sock", action), short);
         assert_eq!(without("PATH", "/nonexistent", action), short);

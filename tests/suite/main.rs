@@ -30,6 +30,7 @@ mod load;
 mod models;
 mod oneshots;
 mod planted;
+mod podman;
 mod prompt;
 mod sandbox;
 mod sessions;

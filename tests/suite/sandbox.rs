@@ -10,8 +10,8 @@ use std::thread;
 use serde_json::json;
 
 use crate::support::{
-    Finished, Runtime, World, agent_ids, docker, on_each_runtime, processes_with, state_of,
-    wait_until, with_and_without_gateway,
+    Finished, Runtime, World, agent_ids, on_each_runtime, processes_with, wait_until,
+    with_and_without_gateway,
 };
 
 #[test]
@@ -173,7 +173,7 @@ fn ten_first_calls_at_once_make_one_sandbox() {
         });
         let want: Vec<String> = (0..10).map(|it| format!("Exit code: 0\n{it}\n")).collect();
         assert_eq!(results, want);
-        if world.runtime == Runtime::Docker {
+        if world.runtime.makes_containers() {
             world.container();
         }
     });
@@ -188,7 +188,7 @@ fn ten_first_one_shots_at_once_make_one_sandbox() {
             calls.into_iter().map(|it| it.join().expect("an answer")).collect()
         });
         assert_eq!(results, (0..10).map(|it| format!("{it}\n")).collect::<Vec<_>>());
-        if world.runtime == Runtime::Docker {
+        if world.runtime.makes_containers() {
             world.container();
         }
         world.verify_audit();
@@ -250,7 +250,7 @@ fn a_command_that_kills_its_supervisor_gains_nothing() {
         match world.runtime {
             // There it is PID 1, which nothing inside can kill.
             Runtime::Bubblewrap => assert_eq!(done.code, 124, "{}", done.stderr),
-            Runtime::Docker => {
+            Runtime::Docker | Runtime::Podman => {
                 assert_eq!(done.code, 125, "{}", done.stderr);
                 assert!(done.stderr.contains("supervisor was killed"), "{}", done.stderr);
                 assert!(done.stderr.contains("not repeated"), "{}", done.stderr);
@@ -282,8 +282,8 @@ fn the_end_of_the_sandbox_under_a_call_is_told_and_nothing_is_repeated() {
         let marker = format!("sleep 3{}", std::process::id());
         let (mut child, _stdout) = started(world, &format!("echo x >> ran; echo ready; {marker}"));
         let why = match world.runtime {
-            Runtime::Docker => {
-                docker(&["kill", &world.container()]);
+            Runtime::Docker | Runtime::Podman => {
+                world.ask(&["kill", &world.container()]);
                 "the sandbox was killed"
             }
             Runtime::Bubblewrap => {
@@ -345,7 +345,7 @@ fn a_gateway_that_is_killed_is_taken_over_and_nothing_is_lost() {
         let number = format!("4{}", std::process::id());
         let line = format!("(setsid sleep {number} &) ; echo ready; sleep {number}");
         let calls: Vec<Started> = (0..3).map(|_| started(world, &line)).collect();
-        let before = (world.runtime == Runtime::Docker).then(|| world.container());
+        let before = (world.runtime.makes_containers()).then(|| world.container());
         end(&mut gateway, "KILL");
         for (mut child, _) in calls {
             assert_ne!(child.wait().expect("it ends").code(), Some(0));
@@ -354,7 +354,7 @@ fn a_gateway_that_is_killed_is_taken_over_and_nothing_is_lost() {
             processes_with(&format!("sleep\0{number}")).is_empty()
         });
         if let Some(before) = &before {
-            assert_eq!(state_of(before), "running");
+            assert_eq!(world.state_of(before), "running");
         }
         world.start_gateway();
         assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
@@ -386,7 +386,7 @@ fn what_is_left_in_the_background_ends_or_lives_as_told() {
         let done = world.sh("(sleep 77 &) ; echo on").expect(0);
         let left = world.sh("cat /proc/[0-9]*/comm | grep -c '^sleep$'").text();
         match world.runtime {
-            Runtime::Docker => assert_ne!(left.trim(), "0"),
+            Runtime::Docker | Runtime::Podman => assert_ne!(left.trim(), "0"),
             Runtime::Bubblewrap => {
                 assert_eq!(left.trim(), "0");
                 assert!(done.stderr.contains("background processes ended"), "{}", done.stderr);

@@ -144,9 +144,8 @@ fn judge(containers: &Containers, patient: &Patient, runtimes: &Runtimes) -> Che
     let found = format!("{found} and cannot bound {}", missing.join(", "));
     match engine {
         Engine::RootlessPodman => {
-            let found = format!("{found}: limits are set inside");
             // Each agent that gets one warns itself.
-            Check::ok(name, found)
+            Check::ok(name, format!("{found}, so that these limits are set inside"))
         }
         _ => {
             let fix = "boot with `cgroup_enable=memory swapaccount=1`, or use cgroup v2";
