@@ -240,8 +240,8 @@ fn through_gateway(
     let (over, is_over) = bounded::<()>(0);
     thread::scope(|scope| {
         let pump = Pump { feed, heard: &heard, timeout: None, cancel };
-        // A write that fails means that the gateway is gone; the reader says so.
-        let _pumping = worker::scoped(scope, "exec-in", move || drop(pump.run(&mut to)))?;
+        // That the gateway is gone is what the reader says.
+        let _pumping = worker::scoped(scope, "exec-in", move || pump.run(&mut to, || ()))?;
         let _cutting =
             worker::scoped(scope, "exec-cut", move || cut_in_time(&cut, cancel, &is_over))?;
         let exit = listen(&mut from, sink, &notes);

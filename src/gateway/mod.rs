@@ -46,6 +46,7 @@ use crate::error::{Error, Kind, Result};
 use crate::plugin::Registry;
 use crate::provider;
 use crate::sandbox;
+use crate::sandbox::LinkSocket;
 use crate::sandbox::lock::{Hold, Lock};
 use crate::secret::Redactor;
 use crate::session::Store;
@@ -143,11 +144,13 @@ impl Engine {
         *self.reload_trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
     }
 
-    /// Opens an agent's socket under a name in its folder.
-    fn listen(&self, agent: &str, name: &str) -> Result<AgentSocket> {
+    /// Opens an agent's sockets under these names in its folder: the one that
+    /// its tools dial, and the one that its sandbox dials.
+    fn listen(&self, agent: &str, name: &str, link: &str) -> Result<Sockets> {
         let folder = self.config.home.agent_sockets(agent);
-        let path = folder.join(name);
+        let (path, link) = (folder.join(name), folder.join(link));
         socket::check_path_length(&path)?;
+        socket::check_path_length(&link)?;
         let lock = self.config.home.agent_sockets_lock(agent);
         // Until it listens, a socket that another process makes looks dead.
         let _alone = Lock::wait(&lock, Hold::Exclusive, SOCKETS_LIMIT, &Cancel::never())?;
@@ -156,8 +159,19 @@ impl Engine {
         let owns_session = move |agent: &str, key: &str| {
             store.owner(key).is_ok_and(|it| it.as_deref() == Some(agent))
         };
-        AgentSocket::listen(path, agent, Arc::clone(&self.toolbox), Arc::new(owns_session))
+        let toolbox = Arc::clone(&self.toolbox);
+        let link = self.toolbox.equipment().get(agent).map(|it| it.sandbox.listen(&link));
+        Ok(Sockets {
+            _link: link.transpose()?,
+            _tools: AgentSocket::listen(path, agent, toolbox, Arc::new(owns_session))?,
+        })
     }
+}
+
+/// What listens for one agent; dropping it ends that.
+pub(crate) struct Sockets {
+    _link: Option<LinkSocket>,
+    _tools: AgentSocket,
 }
 
 impl Only {
@@ -194,22 +208,23 @@ fn warn_at_start(equipment: &BTreeMap<String, Equipment>, providers: &provider::
 
 /// An engine for one call, with a socket of its own beside a gateway's.
 pub struct Gateway {
-    // The socket ends before the engine does.
-    _socket: AgentSocket,
+    // The sockets end before the engine does.
+    _sockets: Sockets,
     handle: Handle,
 }
 
 impl Gateway {
-    /// Builds the engine for that agent alone and listens on
-    /// `cli-PID.sock` in its folder.
+    /// Builds the engine for that agent alone and listens on `cli-PID.sock`
+    /// and `link-PID.sock` in its folder.
     pub fn for_one_call(config: Config, agent: &str, redactor: Redactor) -> Result<Self> {
         require(&config, agent)?;
-        let name = format!("cli-{}.sock", std::process::id());
+        let pid = std::process::id();
+        let name = format!("cli-{pid}.sock");
         let inside = format!("/beige/{name}");
         let only = Only::Agent(agent.to_owned());
         let engine = Engine::build(config, &only, redactor, Some(inside), None)?;
-        let socket = engine.listen(agent, &name)?;
-        Ok(Self { _socket: socket, handle: Handle { engine } })
+        let sockets = engine.listen(agent, &name, &format!("link-{pid}.sock"))?;
+        Ok(Self { _sockets: sockets, handle: Handle { engine } })
     }
 
     /// The engine.

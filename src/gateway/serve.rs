@@ -17,8 +17,7 @@ use signal_hook::consts::SIGTERM;
 use super::daemon::{HomeLock, Role, SignalThread, notify_systemd};
 use super::handle::Handle;
 use super::hub::{Ended, Event, Fresh, Hub};
-use super::socket::AgentSocket;
-use super::{Engine, Only, wake};
+use super::{Engine, Only, Sockets, wake};
 use crate::config::Config;
 use crate::error::{During, Error, Kind, Result};
 use crate::worker::{self, Cancel};
@@ -28,6 +27,9 @@ const HOME_LIMIT: Duration = Duration::from_secs(30);
 
 /// Name of an agent's socket in its folder.
 const SOCKET: &str = "gateway.sock";
+
+/// Name of the socket there that its sandbox dials.
+const LINK: &str = "link.sock";
 
 /// How a gateway ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,8 +188,8 @@ impl Engine {
     }
 }
 
-fn listen_for_agents(engine: &Engine) -> Result<Vec<AgentSocket>> {
-    engine.config.agents.keys().map(|it| engine.listen(it, SOCKET)).collect()
+fn listen_for_agents(engine: &Engine) -> Result<Vec<Sockets>> {
+    engine.config.agents.keys().map(|it| engine.listen(it, SOCKET, LINK)).collect()
 }
 
 /// Stops them side by side; one in which a one-shot has a call is left alone.

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded, select};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use lines::{LINE_LIMIT, Line, Lines, MAX_LINE};
 use request::{Request, Response};
@@ -238,7 +239,7 @@ fn watched<T>(stream: &UnixStream, canceller: &Canceller, act: impl FnOnce() -> 
         let _ = worker::scoped(scope, "conn-watch", move || {
             let mut fds =
                 [PollFd::new(stream, PollFlags::empty()), PollFd::new(&awake, PollFlags::IN)];
-            while let Err(rustix::io::Errno::INTR) = poll(&mut fds, None) {}
+            while let Err(Errno::INTR) = poll(&mut fds, None) {}
             if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
                 canceller.cancel();
             }
@@ -317,11 +318,20 @@ pub fn remove_dead_sockets(folder: &Path) -> Result<()> {
     for entry in fs::read_dir(folder).during(Kind::Internal, what())? {
         let path = entry.during(Kind::Internal, what())?.path();
         let is_socket = path.extension().is_some_and(|it| it == "sock" || it == "new");
-        if is_socket && UnixStream::connect(&path).is_err() {
+        if is_socket && is_dead(&path) {
             remove_if_there(&path).during(Kind::Internal, what())?;
         }
     }
     Ok(())
+}
+
+/// Whether nobody listens there. A socket of packets, as links have them, says
+/// to a stream that it is of another kind, and so that it lives.
+fn is_dead(path: &Path) -> bool {
+    match UnixStream::connect(path) {
+        Ok(_) => false,
+        Err(error) => Errno::from_io_error(&error) != Some(Errno::PROTOTYPE),
+    }
 }
 
 /// A usage error if a socket in that folder could not be bound: the kernel

@@ -77,7 +77,8 @@ fn wake_all(engine: &Engine) {
             false => look.can_be_made(equipment).map(|()| true),
         };
         match woken {
-            Ok(true) => {}
+            // A resident that has dialled knows so that somebody is here.
+            Ok(true) => equipment.sandbox.take_link(),
             // Who is in it has brought it up as wanted, or is about to.
             Ok(false) => log::debug!("the sandbox of `{name}` is in use, so no look at it is due"),
             Err(error) => engine.troubles.add(name, is_made, &error),

@@ -1,26 +1,29 @@
 //! One agent's sandbox as the rest of the house uses it: run a command, touch
-//! a file, bring it up, end it. The lock, the start on demand and the single
-//! retry of what never began are here, the same for all runtimes.
+//! a file, bring it up, end it, the same for all runtimes. How a call gets in
+//! and what its end means is `enter`'s.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::unbounded;
 use serde_json::{Value, json};
 use tool_client::frame;
 
-use super::child::{self, End, Talk};
+use super::enter::{Errand, LOCK_LIMIT, Way};
+use super::link::{Link, LinkSocket};
 use super::lock::{Hold, Lock};
 use super::{Exec, Exit, Feed, Output, Role, Sandbox};
 use crate::error::{During, Error, Kind, Result};
 use crate::worker::Cancel;
 
-/// How long a call waits for others to make, stop or leave the sandbox.
-const LOCK_LIMIT: Duration = Duration::from_secs(90);
+/// How much later than ours the supervisor's own clock ends a command: it is
+/// for a gateway that stands still.
+const BACKSTOP: Duration = Duration::from_secs(15);
 
 /// How long a file operation may take.
 const FILE_LIMIT: Duration = Duration::from_secs(120);
@@ -33,9 +36,13 @@ const SAVED_OUTPUTS: u64 = 50;
 
 /// The sandbox of one agent.
 pub struct AgentSandbox {
-    sandbox: Box<dyn Sandbox>,
-    lock_file: PathBuf,
+    pub(super) sandbox: Box<dyn Sandbox>,
+    pub(super) lock_file: PathBuf,
     environment: BTreeMap<String, String>,
+    pub(super) link: Arc<Link>,
+    /// When it was last looked whether it is up while calls waited, and
+    /// whether it was.
+    pub(super) looked: Mutex<Option<(Instant, bool)>>,
 }
 
 /// tool-client's answer to a file request.
@@ -57,7 +64,8 @@ impl AgentSandbox {
     ) -> Self {
         let mut environment = base_environment();
         environment.extend(extra_env.iter().map(|(name, value)| (name.clone(), value.clone())));
-        Self { sandbox, lock_file, environment }
+        let (link, looked) = (Arc::default(), Mutex::default());
+        Self { sandbox, lock_file, environment, link, looked }
     }
 
     /// Which runtime it is, by name.
@@ -68,6 +76,17 @@ impl AgentSandbox {
     /// Whether it seems to be there, without asking anybody.
     pub fn seems_up(&self) -> bool {
         self.sandbox.seems_up()
+    }
+
+    /// Listens for its resident at that path until what this gives is
+    /// dropped. Comes before the sandbox is made or used.
+    pub fn listen(&self, path: &Path) -> Result<LinkSocket> {
+        self.link.listen(path)
+    }
+
+    /// Takes the link that a resident has dialled, if there is one.
+    pub fn take_link(&self) {
+        self.link.take_over(&|| self.sandbox.resident());
     }
 
     /// Runs a command to its end. Output goes to `output` as it comes.
@@ -83,8 +102,10 @@ impl AgentSandbox {
     ) -> Result<Exit> {
         let request = self.command_request(exec)?;
         let started = Instant::now();
-        let report = self.talk(Role::Run, &request, feed, output, exec.timeout, cancel)?;
-        self.exit(&report, started.elapsed())
+        let timeout = exec.timeout;
+        let errand = Errand { role: Role::Run, request: &request, feed, output, timeout, cancel };
+        let (report, way) = self.talk(errand)?;
+        self.exit(&report, way, started.elapsed())
     }
 
     /// One file operation inside the sandbox; `content` goes with it, at most
@@ -99,8 +120,14 @@ impl AgentSandbox {
         let request = encoded(request)?;
         let feed = all_at_once(content);
         let mut gathered = Gathered { bytes: Vec::new(), limit };
-        let report =
-            self.talk(Role::File, &request, &feed, &mut gathered, Some(FILE_LIMIT), cancel)?;
+        let (report, _) = self.talk(Errand {
+            role: Role::File,
+            request: &request,
+            feed: &feed,
+            output: &mut gathered,
+            timeout: Some(FILE_LIMIT),
+            cancel,
+        })?;
         Ok(FileAnswer { report, content: gathered.bytes })
     }
 
@@ -129,57 +156,12 @@ impl AgentSandbox {
 
     /// Alone in it, unless others run in it already: then it only has to be
     /// as wanted.
-    fn bring_up(&self, cancel: &Cancel) -> Result<()> {
+    pub(super) fn bring_up(&self, cancel: &Cancel) -> Result<()> {
         let is_up = || self.sandbox.is_up();
         let hold = Hold::Exclusive;
         match Lock::wait_unless(&self.lock_file, hold, LOCK_LIMIT, cancel, &is_up)? {
             Some(_alone) => self.sandbox.up(),
             None => Ok(()),
-        }
-    }
-
-    /// One talk under the shared lock. What never began is tried once more
-    /// after the sandbox was brought up; what had begun never is.
-    fn talk(
-        &self,
-        role: Role,
-        request: &[u8],
-        feed: &Feed,
-        output: &mut dyn Output,
-        timeout: Option<Duration>,
-        cancel: &Cancel,
-    ) -> Result<Value> {
-        let mut brought_up = !self.sandbox.seems_up();
-        if brought_up {
-            self.bring_up(cancel)?;
-        }
-        loop {
-            let together = Lock::wait(&self.lock_file, Hold::Shared, LOCK_LIMIT, cancel)?;
-            let admit = |pid| self.sandbox.admit(pid);
-            let command = self.sandbox.command(role);
-            let end = child::talk(Talk {
-                command,
-                request,
-                feed,
-                output: &mut *output,
-                admit: &admit,
-                timeout,
-                cancel,
-            })?;
-            match end {
-                End::Report(report) => return checked(report),
-                End::Silent => return self.cut_off(cancel),
-                End::Lost(complaint) => return Err(self.lost(&complaint)),
-                End::NeverBegan(_) if cancel.is_cancelled() => {
-                    return Err(Error::new(Kind::Cancelled, "called off before it began"));
-                }
-                End::NeverBegan(complaint) if brought_up => return Err(self.closed(&complaint)),
-                End::NeverBegan(_) => {
-                    drop(together);
-                    brought_up = true;
-                    self.bring_up(cancel)?;
-                }
-            }
         }
     }
 
@@ -191,7 +173,7 @@ impl AgentSandbox {
             "argv": exec.argv.iter().map(|it| word(it)).collect::<Vec<_>>(),
             "cwd": exec.cwd,
             "env": environment,
-            "timeoutMs": exec.timeout.map(|it| u64::try_from(it.as_millis()).unwrap_or(u64::MAX)),
+            "timeoutMs": exec.timeout.map(backstop),
             "limits": {"processes": limits.processes, "dataBytes": limits.data_bytes},
             "save": exec.save_above.map(|above| {
                 json!({"above": above, "cap": SAVED_OUTPUT_CAP, "keep": SAVED_OUTPUTS})
@@ -199,7 +181,7 @@ impl AgentSandbox {
         }))
     }
 
-    fn exit(&self, report: &Value, measured: Duration) -> Result<Exit> {
+    fn exit(&self, report: &Value, way: Way, measured: Duration) -> Result<Exit> {
         let code = report.get("exitCode").and_then(Value::as_i64);
         let Some(code) = code.and_then(|it| i32::try_from(it).ok()) else {
             return Err(Error::new(Kind::Sandbox, "the supervisor's report has no exit code"));
@@ -210,14 +192,14 @@ impl AgentSandbox {
             code,
             timed_out: flag("timedOut"),
             cancelled: flag("cancelled"),
-            note: self.note(report),
+            note: self.note(report, way),
             saved: report.get("saved").and_then(Value::as_str).map(str::to_owned),
             duration: duration.map_or(measured, Duration::from_millis),
         })
     }
 
     /// What the reader of the answer should know beside the exit code.
-    fn note(&self, report: &Value) -> Option<String> {
+    fn note(&self, report: &Value, way: Way) -> Option<String> {
         let text = |name| report.get(name).and_then(Value::as_str);
         let number = |name| report.get(name).and_then(Value::as_u64).unwrap_or(0);
         let mut notes = Vec::new();
@@ -226,7 +208,7 @@ impl AgentSandbox {
         if number("notKilled") > 0 {
             notes.push(format!("{} processes could not be killed", number("notKilled")));
         }
-        if number("left") > 0 && !self.sandbox.keeps_background() {
+        if number("left") > 0 && !self.outlives(way) {
             notes.push(format!(
                 "{} background processes ended with this call: a bubblewrap sandbox lives \
                  only as long as its command",
@@ -234,42 +216,6 @@ impl AgentSandbox {
             ));
         }
         (!notes.is_empty()).then(|| notes.join("; "))
-    }
-
-    /// The time was up, or the call was called off, and the supervisor did not
-    /// answer: the command may have stopped it. Only the end of everything in
-    /// there is sure to end what it started.
-    fn cut_off(&self, cancel: &Cancel) -> Result<Value> {
-        if self.sandbox.keeps_background() {
-            let doing = "end the sandbox, whose supervisor no longer answers";
-            self.sandbox.stop().map_err(|it| it.within(doing))?;
-        }
-        let cancelled = cancel.is_cancelled();
-        let code = if cancelled { 137 } else { 124 };
-        Ok(json!({
-            "exitCode": code, "timedOut": !cancelled, "cancelled": cancelled,
-            "note": "its supervisor no longer answered, so the whole sandbox was ended",
-        }))
-    }
-
-    /// It had begun, and its supervisor or the sandbox ended under it.
-    fn lost(&self, complaint: &str) -> Error {
-        let why = match self.sandbox.fate() {
-            Some(fate) => format!("the sandbox ended under the command ({fate})"),
-            None if complaint.is_empty() => "the command's supervisor was killed in the sandbox, \
-                                             and all that it ran with it"
-                .to_owned(),
-            None => format!("the way into the sandbox broke under the command ({complaint})"),
-        };
-        Error::new(Kind::Sandbox, format!("{why}; it is not repeated"))
-    }
-
-    /// It could not be entered, also after it was brought up.
-    fn closed(&self, complaint: &str) -> Error {
-        Error::new(
-            Kind::Sandbox,
-            format!("enter the {} sandbox: {complaint}", self.sandbox.runtime().name()),
-        )
     }
 }
 
@@ -283,6 +229,11 @@ fn base_environment() -> BTreeMap<String, String> {
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into()
+}
+
+/// The supervisor's own limit, in milliseconds.
+fn backstop(timeout: Duration) -> u64 {
+    u64::try_from(timeout.saturating_add(BACKSTOP).as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Standard input that is there as a whole.
@@ -310,17 +261,6 @@ fn encoded(request: &Value) -> Result<Vec<u8>> {
         ));
     }
     Ok(bytes)
-}
-
-/// tool-client refuses a request it cannot read; that is our fault, or the
-/// image brought another program.
-fn checked(report: Value) -> Result<Value> {
-    match report.get("error").and_then(Value::as_str) {
-        Some(error) if report.get("code").is_none() => {
-            Err(Error::new(Kind::Sandbox, format!("the supervisor refused: {error}")))
-        }
-        _ => Ok(report),
-    }
 }
 
 /// Takes a file's content, up to a bound.

@@ -1,202 +1,122 @@
-//! One framed talk with tool-client: starts the program that enters the
-//! sandbox, hands over the request once tool-client says it is ready, moves
-//! bytes both ways, and ends it. Memory is bounded by one frame each way; a
-//! silent or frozen other side is cut after a deadline.
+//! The program that enters a sandbox (`docker exec`, or bubblewrap itself), as
+//! the way to the tool-client that it starts inside: starts it, holds its pipes
+//! and the first words of its complaint, kills and reaps it with its group.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::Duration;
+use std::process::{Child, Command, Stdio};
 
-use crossbeam_channel::{Receiver, Sender, after, select, unbounded};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::{Pid, Signal, kill_process_group};
-use serde_json::Value;
-use tool_client::frame::{self, Frame};
 
-use super::pump::{Note, Pump, Pumped};
-use super::{Feed, Output};
+use super::process::Process;
+use super::talk::Way;
 use crate::error::{During, Error, Kind, Result};
-use crate::worker::{self, Cancel};
-
-/// How long tool-client may take to say that it is ready.
-const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// What the entering program may say on its standard error, in bytes.
 const COMPLAINT_LIMIT: u64 = 8 * 1024;
 
-/// One talk.
-pub(super) struct Talk<'a> {
-    /// Starts tool-client inside.
-    pub(super) command: Command,
-    /// A JSON object.
-    pub(super) request: &'a [u8],
-    /// What is fed in.
-    pub(super) feed: &'a Feed,
-    /// Who takes what comes out.
-    pub(super) output: &'a mut dyn Output,
-    /// Called with the host pid once tool-client is ready.
-    pub(super) admit: &'a (dyn Fn(u32) -> Result<()> + Sync),
-    /// After which tool-client reports by itself.
-    pub(super) timeout: Option<Duration>,
-    /// Calls it off.
-    pub(super) cancel: &'a Cancel,
-}
-
-/// How a talk ended.
-pub(super) enum End {
-    /// tool-client's report.
-    Report(Value),
-    /// Nothing was begun; with what the entering program complained of.
-    NeverBegan(String),
-    /// It had begun, and no report came.
-    Lost(String),
-    /// It had begun, and tool-client let its time for a report pass: what it
-    /// started may run on.
-    Silent,
-}
-
-/// Starts the command and stays with it to its end, on this thread: bwrap's
-/// `--die-with-parent` follows the thread that spawned it.
-pub(super) fn talk(talk: Talk<'_>) -> Result<End> {
-    let Talk { mut command, request, feed, output, admit, timeout, cancel } = talk;
-    let mut complaint = complaint_file()?;
-    let program = command.get_program().to_string_lossy().into_owned();
-    let stderr = complaint.try_clone().during(Kind::Internal, "duplicate a descriptor")?;
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(stderr)
-        // A Ctrl-C at the terminal is ours to pass on, once.
-        .process_group(0)
-        .spawn()
-        .map(Entered::new)
-        .during(Kind::Sandbox, format!("start `{program}`"))?;
-    let (stdin, stdout) = child.pipes()?;
-    let began = AtomicBool::new(false);
-    let (notes, heard) = unbounded();
-    let feeder = Feeder {
-        child: child.id(),
-        request,
-        feed,
-        heard: &heard,
-        admit,
-        timeout,
-        cancel,
-        began: &began,
-    };
-    let (fed, report) = thread::scope(|scope| {
-        let feeding = worker::scoped(scope, "child-in", move || feeder.run(stdin))?;
-        let report = listen(stdout, output, notes);
-        // Whatever still runs now is only on its way out; killing it also
-        // frees a feeder that is blocked in a write.
-        kill_all_of(child.id());
-        match feeding.join() {
-            Ok(fed) => fed.map(|fed| (fed, report)),
-            Err(_) => Err(Error::new(Kind::Internal, "the thread `child-in` panicked")),
-        }
-    })?;
-    child.end();
-    Ok(match report {
-        Some(report) => End::Report(report),
-        None if fed == Fed::Silent => End::Silent,
-        None if began.load(Ordering::Acquire) => End::Lost(read_complaint(&mut complaint)),
-        None => End::NeverBegan(read_complaint(&mut complaint)),
-    })
-}
-
-/// Reads frames to the report or to the end of the stream.
-fn listen(mut from: ChildStdout, output: &mut dyn Output, notes: Sender<Note>) -> Option<Value> {
-    let mut taker_gone = false;
-    loop {
-        let Frame { kind, payload } = frame::read(&mut from).ok()??;
-        let taken = match kind {
-            frame::READY => tell(&notes, Note::Ready),
-            frame::STDOUT if !taker_gone => output.stdout(&payload),
-            frame::STDERR if !taker_gone => output.stderr(&payload),
-            frame::WINDOW => {
-                let more = payload.try_into().map_or(0, u32::from_be_bytes);
-                tell(&notes, Note::Window(more)).and_then(|()| output.window(more))
-            }
-            frame::EXIT => return serde_json::from_slice(&payload).ok(),
-            _ => Ok(()),
-        };
-        if taken.is_err() && !taker_gone {
-            taker_gone = true;
-            let _ = tell(&notes, Note::TakerGone);
-        }
-    }
-}
-
-fn tell(notes: &Sender<Note>, note: Note) -> io::Result<()> {
-    // A feeder that has given up needs no notes.
-    let _ = notes.send(note);
-    Ok(())
-}
-
-/// The side that writes: waits until tool-client is ready, hands over the
-/// request, then pumps.
-struct Feeder<'a> {
-    child: u32,
-    request: &'a [u8],
-    feed: &'a Feed,
-    heard: &'a Receiver<Note>,
+/// The program that enters a sandbox, as a way to the tool-client in it;
+/// killed and reaped when dropped.
+pub(super) struct Entered<'a> {
+    child: Child,
+    input: File,
+    output: File,
+    complaint: File,
+    reaped: bool,
+    /// Called with its pid before it is given any work.
     admit: &'a (dyn Fn(u32) -> Result<()> + Sync),
-    timeout: Option<Duration>,
-    cancel: &'a Cancel,
-    began: &'a AtomicBool,
 }
 
-/// What the feeder saw of the other side.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fed {
-    /// It ended by itself, or never began.
-    Over,
-    /// It had to be cut off.
-    Silent,
+impl<'a> Entered<'a> {
+    /// Starts it. It has to be dropped by the same thread: bwrap's
+    /// `--die-with-parent` follows the thread that spawned it.
+    pub(super) fn start(
+        mut command: Command,
+        admit: &'a (dyn Fn(u32) -> Result<()> + Sync),
+    ) -> Result<Self> {
+        let complaint = complaint_file()?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        let stderr = complaint.try_clone().during(Kind::Internal, "duplicate a descriptor")?;
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(stderr)
+            // A Ctrl-C at the terminal is ours to pass on, once.
+            .process_group(0)
+            .spawn()
+            .during(Kind::Sandbox, format!("start `{program}`"))?;
+        let pipes =
+            child.stdin.take().map(OwnedFd::from).zip(child.stdout.take().map(OwnedFd::from));
+        let (input, output) = pipes
+            .map(|(input, output)| (File::from(input), File::from(output)))
+            .ok_or_else(|| Error::new(Kind::Internal, "a child came without pipes"))?;
+        let entered = Self { child, input, output, complaint, reaped: false, admit };
+        // So that one that takes nothing any more cannot hold us.
+        rustix::io::ioctl_fionbio(&entered.input, true)
+            .during(Kind::Internal, "set up a child's standard input")?;
+        Ok(entered)
+    }
+
+    /// Ends it; with what it said on its standard error.
+    pub(super) fn complaint(&mut self) -> String {
+        self.end();
+        read_complaint(&mut self.complaint)
+    }
+
+    /// Once reaped its id may be a stranger's.
+    fn end(&mut self) {
+        if !self.reaped {
+            kill_all_of(self.child.id());
+            self.reaped = self.child.wait().is_ok();
+        }
+    }
 }
 
-impl Feeder<'_> {
-    fn run(self, mut to: ChildStdin) -> Result<Fed> {
-        if !self.is_ready() {
-            self.kill();
-            return Ok(Fed::Over);
-        }
-        if let Err(error) = (self.admit)(self.child) {
-            self.kill();
-            return Err(error);
-        }
-        self.began.store(true, Ordering::Release);
-        // A write that fails means that the other side is gone; the reader
-        // sees that too and says what is known.
-        if frame::write_request(&mut to, self.request).is_ok() && self.pump(&mut to) {
-            self.kill();
-            return Ok(Fed::Silent);
-        }
-        Ok(Fed::Over)
+impl Way for Entered<'_> {
+    fn input(&self) -> &File {
+        &self.input
     }
 
-    fn is_ready(&self) -> bool {
-        select! {
-            recv(self.heard) -> note => matches!(note, Ok(Note::Ready)),
-            recv(self.cancel.gone()) -> _ => false,
-            recv(after(READY_LIMIT)) -> _ => false,
+    fn output(&self) -> &File {
+        &self.output
+    }
+
+    fn meet(&self, into: &mut [u8]) -> io::Result<usize> {
+        let mut from = &self.output;
+        loop {
+            match from.read(into) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                other => return other,
+            }
         }
     }
 
-    /// Whether the other side has to be killed.
-    fn pump(&self, to: &mut ChildStdin) -> bool {
-        let pump =
-            Pump { feed: self.feed, heard: self.heard, timeout: self.timeout, cancel: self.cancel };
-        matches!(pump.run(to), Ok(Pumped::Silent))
+    fn begin(&self) -> Result<()> {
+        (self.admit)(self.child.id())
     }
 
-    fn kill(&self) {
-        // The pid is ours until it is reaped, after this thread.
-        kill_all_of(self.child);
+    /// Whoever answers is what was started.
+    fn may_begin(&self) -> bool {
+        true
+    }
+
+    /// A container's processes are not below the program that enters it.
+    fn started(&self) -> Option<Vec<Process>> {
+        None
+    }
+
+    fn cut(&self) {
+        // The pid is ours until it is reaped, when this is dropped.
+        kill_all_of(self.child.id());
+    }
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -207,44 +127,6 @@ fn kill_all_of(child: u32) {
     if let Some(group) = i32::try_from(child).ok().and_then(Pid::from_raw) {
         // Fails only when all are gone already.
         let _ = kill_process_group(group, Signal::KILL);
-    }
-}
-
-/// The entering program; killed and reaped when dropped.
-struct Entered {
-    child: Child,
-    reaped: bool,
-}
-
-impl Entered {
-    fn new(child: Child) -> Self {
-        Self { child, reaped: false }
-    }
-
-    /// Its process id, which is its process group too.
-    fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn pipes(&mut self) -> Result<(ChildStdin, ChildStdout)> {
-        match (self.child.stdin.take(), self.child.stdout.take()) {
-            (Some(stdin), Some(stdout)) => Ok((stdin, stdout)),
-            _ => Err(Error::new(Kind::Internal, "a child came without pipes")),
-        }
-    }
-
-    /// Once reaped its id may be a stranger's.
-    fn end(&mut self) {
-        if !self.reaped {
-            kill_all_of(self.id());
-            self.reaped = self.child.wait().is_ok();
-        }
-    }
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
@@ -274,38 +156,6 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-
-    struct Nowhere;
-
-    impl Output for Nowhere {
-        fn stdout(&mut self, _: &[u8]) -> io::Result<()> {
-            Ok(())
-        }
-
-        fn stderr(&mut self, _: &[u8]) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn a_talk_that_is_called_off_before_it_begins_waits_for_nobody() -> Result<()> {
-        // As a bwrap that is still starting: its child holds the pipes.
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", "sleep 300 & wait"]);
-        let (canceller, cancel) = Cancel::pair();
-        canceller.cancel();
-        let ended = talk(Talk {
-            command,
-            request: b"{}",
-            feed: &Feed::empty(),
-            output: &mut Nowhere,
-            admit: &|_| Ok(()),
-            timeout: None,
-            cancel: &cancel,
-        })?;
-        assert!(matches!(ended, End::NeverBegan(_)));
-        Ok(())
-    }
 
     #[test]
     fn a_complaint_is_kept_to_its_bound() -> Result<()> {

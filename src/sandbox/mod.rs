@@ -9,13 +9,16 @@ pub mod bubblewrap;
 mod child;
 mod client;
 pub mod containers;
+mod enter;
 pub mod limits;
+mod link;
 pub mod lock;
 mod oneshot;
 mod prepare;
 mod process;
 pub mod pump;
 mod state;
+mod talk;
 pub mod workspace;
 
 use std::collections::BTreeMap;
@@ -29,6 +32,7 @@ use crossbeam_channel::{Receiver, bounded};
 
 pub use agent::{AgentSandbox, FileAnswer, SAVED_OUTPUT_CAP};
 pub use client::TOOL_CLIENT;
+pub use link::LinkSocket;
 pub use prepare::{foresee, instance, prepare};
 
 use crate::config::{MountConfig, Network};

@@ -4,7 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::Resident;
 
@@ -40,6 +46,36 @@ impl Process {
     /// Whether it has not ended; a zombie has.
     pub(super) fn lives(&self) -> bool {
         Self::look(self.pid).is_some_and(|it| it.started == self.started && !it.is_zombie)
+    }
+
+    fn has_ended_by(&self, deadline: Instant) -> bool {
+        if !self.lives() {
+            return true;
+        }
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let held = pid.and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
+        // What is held now may be another that got the same pid; it lives then.
+        if let Some(held) = held.filter(|_| self.lives()) {
+            wait_for_end(&held, deadline);
+        }
+        !self.lives()
+    }
+}
+
+/// Waits until all of these have ended, until the deadline at most; whether
+/// they have.
+pub(super) fn have_ended(all: &[Process], deadline: Instant) -> bool {
+    all.iter().all(|it| it.has_ended_by(deadline))
+}
+
+fn wait_for_end(held: &OwnedFd, deadline: Instant) {
+    let mut state = [PollFd::new(held, PollFlags::IN)];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let Ok(left) = Timespec::try_from(left) else { return };
+        if !matches!(poll(&mut state, Some(&left)), Err(Errno::INTR)) {
+            return;
+        }
     }
 }
 
@@ -112,13 +148,15 @@ fn parse(stat: &str) -> Option<Process> {
     let mut words = after_name.split_whitespace();
     let state = words.next()?;
     let parent = words.next()?.parse().ok()?;
-    let started = words.nth(17)?.parse().ok()?;
+    let threads: u32 = words.nth(15)?.parse().ok()?;
+    let started = words.nth(1)?.parse().ok()?;
     Some(Process {
         pid: pid.parse().ok()?,
         name: name.to_owned(),
         parent,
         started,
-        is_zombie: matches!(state, "Z" | "X"),
+        // One whose first thread alone has ended looks like a zombie, and runs.
+        is_zombie: matches!(state, "Z" | "X") && threads <= 1,
     })
 }
 
@@ -192,6 +230,8 @@ mod tests {
             Process { pid: 12, name: name.into(), parent: 7, started: 777, is_zombie: false };
         assert_eq!(got, want);
         assert!(parse(&stat(12, "a", "Z", 7)).unwrap().is_zombie);
+        let with_threads = stat(12, "a", "Z", 7).replace(" 20 0 1 0 ", " 20 0 2 0 ");
+        assert!(!parse(&with_threads).unwrap().is_zombie, "its threads run on");
         assert_eq!(parse("12 (a) S 7"), None);
         assert_eq!(parse(""), None);
     }
@@ -204,6 +244,7 @@ mod tests {
         let other = Process { started: seen.started + 1, ..seen.clone() };
         assert!(!other.lives(), "a pid alone is nobody");
         assert_eq!(Resident::look(child.id()), None, "no resident has that name");
+        assert!(!have_ended(std::slice::from_ref(&seen), Instant::now()));
         child.kill().unwrap();
         rustix::process::waitid(
             rustix::process::WaitId::Pid(rustix::process::Pid::from_child(&child)),
@@ -211,6 +252,7 @@ mod tests {
         )
         .unwrap();
         assert!(!seen.lives(), "a zombie has ended");
+        assert!(have_ended(std::slice::from_ref(&seen), Instant::now()));
         child.wait().unwrap();
         assert!(!seen.lives());
     }

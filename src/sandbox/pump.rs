@@ -2,7 +2,7 @@
 //! signals past it, cancel and deadlines. The gateway pumps into tool-client
 //! with it, and `beige exec` into the gateway.
 
-use std::io::{self, Write};
+use std::io::{self, ErrorKind, Write};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, after, never, select};
@@ -11,15 +11,19 @@ use tool_client::frame;
 use super::Feed;
 use crate::worker::Cancel;
 
-/// How long the other side may take to report after a cancel or a timeout;
+/// How long the other side may take to report after it was called off;
 /// tool-client gives a tree that resists five seconds itself.
 pub const REPORT_LIMIT: Duration = Duration::from_secs(8);
+
+/// Pieces of standard input under way: each costs the kernel far more than its
+/// bytes, so that many small ones would fill a socket long before the window.
+const MOST_PIECES: usize = 64;
 
 /// What the reading side of the talk tells the pump. Dropping the sender says
 /// that the talk is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// The other side is ready for a request.
+    /// The request is handed over.
     Ready,
     /// So many more bytes of standard input may be sent.
     Window(u32),
@@ -27,13 +31,23 @@ pub enum Note {
     TakerGone,
 }
 
-/// How pumping ended.
+/// Why a talk was called off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pumped {
-    /// The talk is over.
-    Over,
-    /// The other side let the deadline pass without a report.
-    Silent,
+pub enum CalledOff {
+    /// The time was up.
+    Timeout,
+    /// The caller wanted no more of it, or has gone.
+    Cancelled,
+}
+
+/// How pumping ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pumped {
+    /// Whether it was called off, and why first.
+    pub called_off: Option<CalledOff>,
+    /// The other side let the deadline pass without a report, or took nothing
+    /// of what it was sent.
+    pub is_silent: bool,
 }
 
 /// What is pumped and what is listened to.
@@ -42,7 +56,7 @@ pub struct Pump<'a> {
     pub feed: &'a Feed,
     /// From the reading side.
     pub heard: &'a Receiver<Note>,
-    /// After which the other side reports by itself.
+    /// After which the talk is called off.
     pub timeout: Option<Duration>,
     /// Calls the talk off.
     pub cancel: &'a Cancel,
@@ -52,6 +66,8 @@ pub struct Pump<'a> {
 struct Flow {
     window: usize,
     waiting: Vec<u8>,
+    /// Sent since the other side had taken all.
+    pieces: usize,
     ended: bool,
 }
 
@@ -59,74 +75,132 @@ struct Flow {
 enum Step {
     Over,
     Silent,
+    CallOff(CalledOff),
+    Flow(Move),
+    NoSignals,
+    Nothing,
+}
+
+/// What came next of what is pumped.
+enum Move {
     Grant(u32),
     Bytes(Vec<u8>),
     EndOfInput,
     Signal(u8),
-    NoSignals,
-    CallOff,
-    Nothing,
 }
 
 impl Pump<'_> {
-    /// Pumps until the talk is over. A write that fails is an error: the other
-    /// side is gone, which the reading side sees as well.
-    pub fn run(self, to: &mut impl Write) -> io::Result<Pumped> {
-        let mut flow =
-            Flow { window: frame::WINDOW_START as usize, waiting: Vec::new(), ended: false };
+    /// Pumps until the talk is over, and keeps its time. `before_end` is called
+    /// once, right before the other side is told to end. That the other side
+    /// is gone is seen by the reading side, so a write that fails ends only
+    /// the input.
+    pub fn run(self, to: &mut impl Write, before_end: impl FnOnce()) -> Pumped {
+        let mut before_end = Some(before_end);
+        let mut flow = Flow::new();
+        let mut pumped = Pumped::default();
         let mut signals = self.feed.signals.clone();
         let mut cancelled = self.cancel.gone().clone();
-        let mut deadline = self.timeout.map_or_else(never, |it| after(it + REPORT_LIMIT));
+        let mut time_up = self.timeout.map_or_else(never, after);
+        let mut silent = never();
         loop {
-            let open = flow.waiting.is_empty() && !flow.ended;
-            let input = if open { self.feed.stdin.clone() } else { never() };
+            let input = if flow.is_open() { self.feed.stdin.clone() } else { never() };
             let step = select! {
-                recv(self.heard) -> note => match note {
-                    Ok(Note::Window(more)) => Step::Grant(more),
-                    Ok(Note::TakerGone) => Step::CallOff,
-                    Ok(Note::Ready) => Step::Nothing,
-                    Err(_) => Step::Over,
-                },
-                recv(input) -> bytes => bytes.map_or(Step::EndOfInput, Step::Bytes),
-                recv(signals) -> number => number.map_or(Step::NoSignals, Step::Signal),
-                recv(cancelled) -> _ => Step::CallOff,
-                recv(deadline) -> _ => Step::Silent,
+                recv(self.heard) -> note => Step::noted(note.ok()),
+                recv(input) -> bytes => Step::Flow(bytes.map_or(Move::EndOfInput, Move::Bytes)),
+                recv(signals) -> number =>
+                    number.map_or(Step::NoSignals, |it| Step::Flow(Move::Signal(it))),
+                recv(cancelled) -> _ => Step::CallOff(CalledOff::Cancelled),
+                recv(time_up) -> _ => Step::CallOff(CalledOff::Timeout),
+                recv(silent) -> _ => Step::Silent,
             };
-            match step {
-                Step::Over => return Ok(Pumped::Over),
-                Step::Silent => return Ok(Pumped::Silent),
-                Step::NoSignals => signals = never(),
-                Step::CallOff => {
-                    frame::write(to, frame::CANCEL, &[])?;
-                    cancelled = never();
-                    deadline = after(REPORT_LIMIT);
-                    flow.stop();
+            let written = match step {
+                Step::Over => return pumped,
+                Step::Silent => return Pumped { is_silent: true, ..pumped },
+                Step::NoSignals => {
+                    signals = never();
+                    Ok(())
                 }
-                other => flow.step(to, other)?,
+                Step::CallOff(why) if pumped.called_off.is_none() => {
+                    pumped.called_off = Some(why);
+                    (cancelled, time_up, silent) = (never(), never(), after(REPORT_LIMIT));
+                    flow.stop();
+                    before_end.take().into_iter().for_each(|it| it());
+                    frame::write(to, frame::CANCEL, &[])
+                }
+                Step::Flow(it) => flow.step(to, it),
+                Step::CallOff(_) | Step::Nothing => Ok(()),
+            };
+            match written {
+                Err(error) if is_stalled(&error) => {
+                    return Pumped { is_silent: true, ..pumped };
+                }
+                Err(_) => {
+                    flow.stop();
+                    signals = never();
+                }
+                Ok(()) => {}
             }
         }
     }
 }
 
+/// Nothing of a write was taken in all its time.
+fn is_stalled(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
+}
+
+impl Step {
+    fn noted(note: Option<Note>) -> Self {
+        match note {
+            Some(Note::Window(more)) => Self::Flow(Move::Grant(more)),
+            Some(Note::TakerGone) => Self::CallOff(CalledOff::Cancelled),
+            Some(Note::Ready) => Self::Nothing,
+            None => Self::Over,
+        }
+    }
+}
+
 impl Flow {
-    fn step(&mut self, to: &mut impl Write, step: Step) -> io::Result<()> {
+    fn new() -> Self {
+        let window = frame::WINDOW_START as usize;
+        Self { window, waiting: Vec::new(), pieces: 0, ended: false }
+    }
+
+    /// Whether more input can be taken.
+    fn is_open(&self) -> bool {
+        self.waiting.is_empty() && !self.ended
+    }
+
+    fn step(&mut self, to: &mut impl Write, step: Move) -> io::Result<()> {
         match step {
-            Step::Grant(more) => self.window = self.window.saturating_add(more as usize),
-            Step::Bytes(bytes) => self.waiting = bytes,
-            Step::Signal(number) => frame::write(to, frame::SIGNAL, &[number])?,
-            Step::EndOfInput => {
+            Move::Grant(more) => self.grant(more as usize),
+            Move::Bytes(bytes) => self.waiting = bytes,
+            Move::Signal(number) => frame::write(to, frame::SIGNAL, &[number])?,
+            Move::EndOfInput => {
                 self.ended = true;
                 frame::write(to, frame::STDIN_END, &[])?;
             }
-            _ => {}
         }
         let now = self.waiting.len().min(self.window);
-        for piece in self.waiting[..now].chunks(frame::MAX_PAYLOAD) {
+        if now == 0 || self.pieces >= MOST_PIECES {
+            return Ok(());
+        }
+        for piece in self.waiting.get(..now).unwrap_or_default().chunks(frame::MAX_PAYLOAD) {
             frame::write(to, frame::STDIN, piece)?;
+            self.pieces += 1;
         }
         self.window -= now;
         self.waiting.drain(..now);
         Ok(())
+    }
+
+    /// No more than all of it is ever under way, whatever the other side says.
+    fn grant(&mut self, more: usize) {
+        let all = frame::WINDOW_START as usize;
+        self.window = self.window.saturating_add(more).min(all);
+        if self.window == all {
+            self.pieces = 0;
+        }
     }
 
     /// No more input goes out.
@@ -161,7 +235,7 @@ mod tests {
         let mut wire =
             Wire { bytes: Vec::new(), until: pieces.iter().sum(), notes: Some(notes_in) };
         let pump = Pump { feed: &feed, heard: &heard, timeout: None, cancel: &cancel };
-        pump.run(&mut wire).expect("written");
+        assert!(!pump.run(&mut wire, || ()).is_silent);
         drop(canceller);
         let mut from = wire.bytes.as_slice();
         let mut frames = Vec::new();

@@ -1,11 +1,11 @@
-//! The two ends of the conversation with the gateway, standard input and
-//! output, without ever blocking on either: frames come in as they come, and
-//! go out from a queue that is bounded. Whoever has more to say asks
+//! The conversation with the gateway, over standard input and output or over
+//! one socket, without ever blocking on either: frames come in as they come,
+//! and go out from a queue that is bounded. Whoever has more to say asks
 //! [`Conversation::has_room`] first.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -23,6 +23,7 @@ const MOST_TEXT: usize = 4 * 1024;
 
 /// The conversation, seen from inside the sandbox.
 pub(crate) struct Conversation {
+    ends: Ends,
     decoder: Decoder,
     queue: VecDeque<u8>,
     ended: bool,
@@ -30,18 +31,28 @@ pub(crate) struct Conversation {
 }
 
 impl Conversation {
-    /// Takes over standard input and output and says that it is ready.
-    pub(crate) fn open() -> io::Result<Self> {
-        for end in [rustix::stdio::stdin(), rustix::stdio::stdout()] {
+    /// Takes over standard input and output; it will say first that it is
+    /// ready.
+    pub(crate) fn standard() -> io::Result<Self> {
+        Self::over(Ends::Standard)
+    }
+
+    /// Takes over a stream socket for both ways, likewise.
+    pub(crate) fn on(socket: OwnedFd) -> io::Result<Self> {
+        Self::over(Ends::Socket(socket))
+    }
+
+    fn over(ends: Ends) -> io::Result<Self> {
+        for end in [ends.input(), ends.output()] {
             fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
         }
-        let mut conversation =
-            Self { decoder: Decoder::default(), queue: VecDeque::new(), ended: false, gone: false };
+        let (decoder, queue) = (Decoder::default(), VecDeque::new());
+        let mut conversation = Self { ends, decoder, queue, ended: false, gone: false };
         conversation.queue(frame::READY, b"");
         Ok(conversation)
     }
 
-    /// Standard input has ended: nothing more will come.
+    /// The input has ended: nothing more will come.
     pub(crate) fn ended(&self) -> bool {
         self.ended
     }
@@ -57,17 +68,15 @@ impl Conversation {
     }
 
     /// What to wait for on the two ends.
-    pub(crate) fn interest(&self) -> Vec<PollFd<'static>> {
-        let (stdin, stdout): (BorrowedFd<'static>, BorrowedFd<'static>) =
-            (rustix::stdio::stdin(), rustix::stdio::stdout());
+    pub(crate) fn interest(&self) -> Vec<PollFd<'_>> {
         let mut interest = Vec::with_capacity(2);
         if !self.ended {
-            interest.push(PollFd::from_borrowed_fd(stdin, PollFlags::IN));
+            interest.push(PollFd::from_borrowed_fd(self.ends.input(), PollFlags::IN));
         }
         if !self.gone {
             // Asked for nothing, poll still reports that the reader left.
             let out = if self.queue.is_empty() { PollFlags::empty() } else { PollFlags::OUT };
-            interest.push(PollFd::from_borrowed_fd(stdout, out));
+            interest.push(PollFd::from_borrowed_fd(self.ends.output(), out));
         }
         interest
     }
@@ -82,7 +91,7 @@ impl Conversation {
             return Ok(None);
         }
         let mut buffer = [0; 16 * 1024];
-        match rustix::io::read(rustix::stdio::stdin(), &mut buffer) {
+        match rustix::io::read(self.ends.input(), &mut buffer) {
             Ok(0) => self.ended = true,
             Ok(count) => self.decoder.push(&buffer[..count]),
             Err(Errno::AGAIN | Errno::INTR) => {}
@@ -105,10 +114,10 @@ impl Conversation {
         loop {
             let (front, _) = self.queue.as_slices();
             if front.is_empty() {
-                self.gone = self.gone || reader_left();
+                self.gone = self.gone || hung_up(self.ends.output());
                 return;
             }
-            match rustix::io::write(rustix::stdio::stdout(), front) {
+            match rustix::io::write(self.ends.output(), front) {
                 Ok(count) => drop(self.queue.drain(..count)),
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return,
@@ -185,6 +194,30 @@ impl Conversation {
     }
 }
 
+/// What the frames run over.
+enum Ends {
+    /// Standard input and output.
+    Standard,
+    /// One socket for both ways.
+    Socket(OwnedFd),
+}
+
+impl Ends {
+    fn input(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Standard => rustix::stdio::stdin(),
+            Self::Socket(socket) => socket.as_fd(),
+        }
+    }
+
+    fn output(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Standard => rustix::stdio::stdout(),
+            Self::Socket(socket) => socket.as_fd(),
+        }
+    }
+}
+
 /// The report with its texts cut to what one frame surely holds: they quote
 /// names that are as long as whoever asks likes.
 fn in_one_frame(report: &Value) -> Value {
@@ -207,10 +240,10 @@ fn floor(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|it| text.is_char_boundary(*it)).unwrap_or(0)
 }
 
-fn reader_left() -> bool {
-    let stdout = rustix::stdio::stdout();
-    let mut out = [PollFd::from_borrowed_fd(stdout, PollFlags::empty())];
+/// Whether whoever holds the other end of it has left.
+pub(crate) fn hung_up(end: BorrowedFd<'_>) -> bool {
+    let mut state = [PollFd::from_borrowed_fd(end, PollFlags::empty())];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    rustix::event::poll(&mut out, Some(&now)).is_ok()
-        && out[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    rustix::event::poll(&mut state, Some(&now)).is_ok()
+        && state[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }

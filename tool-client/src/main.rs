@@ -1,12 +1,14 @@
 //! The one program inside a sandbox. The name it is called by and its first
 //! argument say what it is: `git` (any name but its own) asks the gateway to
 //! run that tool; `tool-client --run` supervises one command, `--file` reads
-//! and changes one file, `--init` is PID 1 of a container.
+//! and changes one file, `--init` is the resident, PID 1 of a
+//! sandbox, and `--stand-by` a supervisor that it starts ahead.
 //!
 //! It stands between a hostile command and the gateway, so it holds nothing
 //! worth taking: no secret, no right that the command has not.
 
 mod conversation;
+mod descriptor;
 mod fields;
 mod file;
 mod init;
@@ -29,10 +31,12 @@ enum Role {
     Launch(OsString),
     /// `--run`
     Supervise,
+    /// `--stand-by`
+    StandBy,
     /// `--file`
     File,
-    /// `--init`
-    Init,
+    /// `--init [--leave-after SECONDS] [--at FOLDER]`
+    Init(init::Settings),
     /// Called in a way that means nothing.
     Misused,
 }
@@ -44,13 +48,14 @@ fn main() -> ExitCode {
     match role(&name, &rest) {
         Role::Launch(tool) => launch::run(&tool, &rest),
         Role::Supervise => supervise::run(),
+        Role::StandBy => supervise::stand_by(),
         Role::File => file::run(),
-        Role::Init => init::run(),
+        Role::Init(settings) => init::run(&settings),
         Role::Misused => usage(),
     }
 }
 
-/// Decides by the last part of the name it was called by, then by the one
+/// Decides by the last part of the name it was called by, then by the first
 /// argument.
 fn role(name: &OsStr, arguments: &[OsString]) -> Role {
     let start = name.as_bytes().iter().rposition(|it| *it == b'/').map_or(0, |it| it + 1);
@@ -61,7 +66,10 @@ fn role(name: &OsStr, arguments: &[OsString]) -> Role {
     match arguments {
         [flag] if flag == "--run" => Role::Supervise,
         [flag] if flag == "--file" => Role::File,
-        [flag] if flag == "--init" => Role::Init,
+        [flag] if flag == "--stand-by" => Role::StandBy,
+        [flag, rest @ ..] if flag == "--init" => {
+            init::Settings::parse(rest).map_or(Role::Misused, Role::Init)
+        }
         _ => Role::Misused,
     }
 }
@@ -95,10 +103,13 @@ mod tests {
     }
 
     #[test]
-    fn its_own_name_needs_exactly_one_known_flag() {
+    fn its_own_name_needs_a_known_flag_and_no_more_than_it_takes() {
         check("/beige/tool-client", &["--run"], Role::Supervise);
         check("tool-client", &["--run", "x"], Role::Misused);
         check("tool-client", &["git"], Role::Misused);
+        check("tool-client", &["--stand-by"], Role::StandBy);
+        check("tool-client", &["--init", "--run"], Role::Misused);
+        check("tool-client", &["--init"], Role::Init(init::Settings::parse(&[]).unwrap_or_default()));
         check("/beige/", &["--run"], Role::Supervise);
         check("", &[], Role::Misused);
     }

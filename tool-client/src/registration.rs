@@ -1,7 +1,10 @@
-//! A supervisor's word with PID 1 of its container. While the connection
-//! stands, PID 1 knows that this supervisor has a command; if it ends without
-//! the farewell, the supervisor was killed, and PID 1 kills what it left.
-//! Where PID 1 is not ours (bubblewrap) there is nobody to speak to.
+//! A supervisor's word with the resident, PID 1 of its sandbox. While the
+//! connection stands, the resident knows that this supervisor has a command; if
+//! it ends without the farewell, the supervisor was killed, and the resident
+//! kills what it left. One that the resident started has its word with it by
+//! the socket over which it got its call; one that came from outside dials.
+//! Where PID 1 is not ours (bubblewrap without a resident) there is nobody to
+//! speak to.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -32,6 +35,11 @@ pub(crate) const MOST_PIPES: usize = 2;
 pub(crate) struct Registration(Option<OwnedFd>);
 
 impl Registration {
+    /// The word with the resident that started this process.
+    pub(crate) fn with(control: OwnedFd) -> Self {
+        Self(Some(control))
+    }
+
     /// Registers this process; returns once PID 1 watches over it, or after a
     /// second without an answer.
     pub(crate) fn make() -> Self {
@@ -50,7 +58,8 @@ impl Registration {
         let Some(socket) = self.0 else { return };
         let mut text = String::from(FAREWELL);
         for child in children {
-            text.push_str(&format!("{child}\n"));
+            text.push_str(&child.to_string());
+            text.push('\n');
         }
         let pipes: Vec<BorrowedFd<'_>> =
             pipes.iter().take(MOST_PIPES).map(OwnedFd::as_fd).collect();

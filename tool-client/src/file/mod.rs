@@ -1,7 +1,8 @@
-//! `--file`: reads, lists, writes and patches inside the sandbox, where links
-//! cannot lead out and no program of the image is needed. One request, the
-//! bytes as frames in either direction, one result. Nothing here waits on a
-//! FIFO or a device, and no memory grows with a file.
+//! `--file`, and what a thread of PID 1 does for the link: reads, lists, writes
+//! and patches inside the sandbox, where links cannot lead out and no program of
+//! the image is needed. One request, the bytes as frames in either direction,
+//! one result. Nothing here waits on a FIFO or a device, and no memory grows with
+//! a file, but for a patch's, which is bounded.
 //!
 //! A failure is an object `{error, code, …}`; `code` is what the gateway
 //! branches on, `error` is for whoever asked: path, cause, and what to do.
@@ -15,12 +16,12 @@ mod open;
 mod patch;
 mod read;
 mod replace;
+mod root;
 mod talk;
 mod text;
 
-use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
@@ -31,6 +32,7 @@ use crate::fields::Fields;
 use crate::supervise::request::workspace;
 
 use failure::{Code, Failure};
+use root::Root;
 use talk::Talk;
 
 /// What is to be done with a path.
@@ -49,8 +51,9 @@ enum Op {
 }
 
 /// A path as it was asked for and as it is opened.
-#[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct Place<'a> {
+    /// Beneath which it is opened.
+    root: &'a Root,
     /// For messages.
     asked: PathBuf,
     /// Absolute.
@@ -60,28 +63,44 @@ struct Place {
 /// Runs the role; the exit code is 0 whenever a result was delivered.
 pub(crate) fn run() -> ExitCode {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    let Ok(mut conversation) = Conversation::open() else { return ExitCode::FAILURE };
-    let bytes = match conversation.request() {
-        Ok(Some(bytes)) => bytes,
-        Ok(None) => return ExitCode::SUCCESS,
-        Err(error) => return refuse(&mut conversation, &error.to_string()),
-    };
-    match parse(&bytes) {
-        Ok((op, place)) => {
-            let result = act(&mut Talk::new(&mut conversation), &op, &place);
-            conversation.finish(&result.unwrap_or_else(|it| it.to_json()));
-            ExitCode::SUCCESS
-        }
-        Err(error) => refuse(&mut conversation, &error),
+    let Ok(conversation) = Conversation::standard() else { return ExitCode::FAILURE };
+    match Root::open() {
+        Ok(root) => serve(conversation, &root),
+        Err(_) => ExitCode::FAILURE,
     }
 }
 
-fn refuse(conversation: &mut Conversation, error: &str) -> ExitCode {
-    conversation.finish(&Failure::new(Code::Other, error).to_json());
-    ExitCode::FAILURE
+/// Does the one operation that is asked for there, inside of PID 1. Where the
+/// kernel does not resolve paths as that needs, the conversation ends before it
+/// began, and the gateway enters by `--file`.
+pub(crate) fn serve_inside(conversation: Conversation) {
+    if let Ok(root) = Root::open()
+        && root.is_scoped()
+    {
+        serve(conversation, &root);
+    }
 }
 
-fn act(talk: &mut Talk<'_>, op: &Op, place: &Place) -> Result<Value, Failure> {
+fn serve(mut conversation: Conversation, root: &Root) -> ExitCode {
+    let asked = match conversation.request() {
+        Ok(Some(bytes)) => parse(&bytes),
+        Ok(None) => return ExitCode::SUCCESS,
+        Err(error) => Err(error.to_string()),
+    };
+    let (op, asked, path) = match asked {
+        Ok(it) => it,
+        Err(error) => {
+            conversation.finish(&Failure::new(Code::Other, error).to_json());
+            return ExitCode::FAILURE;
+        }
+    };
+    let place = Place { root, asked, path };
+    let result = act(&mut Talk::new(&mut conversation), &op, &place);
+    conversation.finish(&result.unwrap_or_else(|it| it.to_json()));
+    ExitCode::SUCCESS
+}
+
+fn act(talk: &mut Talk<'_>, op: &Op, place: &Place<'_>) -> Result<Value, Failure> {
     match op {
         Op::Read(bounds) => read::read(talk, place, bounds),
         Op::Fetch(most) => read::fetch(talk, place, *most),
@@ -91,11 +110,15 @@ fn act(talk: &mut Talk<'_>, op: &Op, place: &Place) -> Result<Value, Failure> {
     }
 }
 
-fn parse(bytes: &[u8]) -> Result<(Op, Place), String> {
+/// What is to be done, the path as it was asked for, and the absolute one.
+fn parse(bytes: &[u8]) -> Result<(Op, PathBuf, PathBuf), String> {
     let mut fields = Fields::parse(bytes)?;
     let name = fields.text("op")?.unwrap_or_default();
     let workspace = workspace(&mut fields)?;
-    let place = Place::new(&workspace, fields.bytes("path")?.unwrap_or_default())?;
+    let asked = PathBuf::from(fields.bytes("path")?.unwrap_or_default());
+    if asked.as_os_str().is_empty() {
+        return Err("the path is empty; name a file".into());
+    }
     let op = match name.as_str() {
         "read" => Op::Read(read::Bounds::parse(&mut fields)?),
         "fetch" => Op::Fetch(needed(&mut fields, "max")?),
@@ -105,21 +128,15 @@ fn parse(bytes: &[u8]) -> Result<(Op, Place), String> {
         it => return Err(format!("`op` is {it:?}, not read, fetch, write, patch or stat")),
     };
     fields.finish()?;
-    Ok((op, place))
+    let path = workspace.join(&asked);
+    Ok((op, asked, path))
 }
 
 fn needed(fields: &mut Fields, name: &str) -> Result<u64, String> {
     fields.number(name)?.ok_or_else(|| format!("`{name}` is missing"))
 }
 
-impl Place {
-    fn new(workspace: &Path, asked: OsString) -> Result<Self, String> {
-        if asked.is_empty() {
-            return Err("the path is empty; name a file".into());
-        }
-        Ok(Self { path: workspace.join(&asked), asked: asked.into() })
-    }
-
+impl Place<'_> {
     /// Whether the path says itself that it is a folder's.
     fn names_a_folder(&self) -> bool {
         self.asked.as_os_str().as_bytes().ends_with(b"/") || self.path.file_name().is_none()
@@ -137,7 +154,7 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, want: Result<(Op, &str), &str>) {
-        let got = parse(text.as_bytes()).map(|(op, place)| (op, place.path));
+        let got = parse(text.as_bytes()).map(|(op, _, path)| (op, path));
         assert_eq!(got, want.map(|(op, path)| (op, path.into())).map_err(String::from));
     }
 

@@ -1,7 +1,7 @@
 //! Names near one that does not exist: most often a letter was wrong, or the
 //! case, or the end was left off.
 
-use std::fs;
+use rustix::fs::{Dir, OFlags};
 
 use super::Place;
 
@@ -13,16 +13,19 @@ const MOST_ENTRIES: usize = 10_000;
 
 /// Paths near the one asked for, the nearest first, written as it was: up to
 /// its first folder that does not exist, with another name there.
-pub(crate) fn near(place: &Place) -> Vec<String> {
+pub(crate) fn near(place: &Place<'_>) -> Vec<String> {
     let mut path = place.path.as_path();
     let mut asked = place.asked.as_path();
     loop {
         let (Some(folder), Some(name)) = (path.parent(), path.file_name()) else {
             return Vec::new();
         };
-        if let Ok(entries) = fs::read_dir(folder) {
-            let names =
-                entries.take(MOST_ENTRIES).filter_map(|it| it.ok()?.file_name().into_string().ok());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        if let Ok(entries) = place.root.open_at(folder, flags).and_then(Dir::read_from) {
+            let names = entries
+                .take(MOST_ENTRIES)
+                .filter_map(|it| it.ok()?.file_name().to_str().ok().map(String::from))
+                .filter(|it| it != "." && it != "..");
             let prefix = asked.parent();
             return nearest(&name.to_string_lossy(), names)
                 .into_iter()
@@ -93,6 +96,8 @@ fn edits(one: &str, other: &str, most: usize) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::file::root::Root;
+    use std::fs;
 
     #[track_caller]
     fn check(name: &str, names: &[&str], want: &[&str]) {
@@ -123,7 +128,12 @@ mod tests {
     fn the_first_missing_folder_is_what_is_near() {
         let scratch = crate::scratch::Scratch::new();
         assert!(fs::create_dir(scratch.path().join("src")).is_ok());
-        let place = |asked: &str| Place { path: scratch.path().join(asked), asked: asked.into() };
+        let Ok(root) = Root::open() else { unreachable!("there is a root") };
+        let place = |asked: &str| Place {
+            root: &root,
+            path: scratch.path().join(asked),
+            asked: asked.into(),
+        };
         assert_eq!(near(&place("scr/main.rs")), ["src"]);
         assert_eq!(near(&place("src/main.rs")), [] as [&str; 0]);
         assert!(fs::write(scratch.path().join("src/main.rs"), "").is_ok());

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::io;
 
-use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, lstat, open};
+use rustix::fs::{FileType, OFlags, Stat, fstat};
 use serde_json::{Value, json};
 
 use super::Place;
@@ -20,11 +20,11 @@ pub(crate) enum Opened {
 }
 
 /// Opens it for reading; a missing one is reported with the names near it.
-pub(crate) fn open_it(place: &Place, doing: &str) -> Result<Opened, Failure> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+pub(crate) fn open_it(place: &Place<'_>, doing: &str) -> Result<Opened, Failure> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
     let failed = |error: &io::Error| Failure::of(error, doing, &place.asked);
-    let file = match open(&place.path, flags, Mode::empty()) {
-        Ok(file) => File::from(file),
+    let file = match place.root.open_at(&place.path, flags) {
+        Ok(file) => file,
         Err(error) => return Err(with_near(failed(&error.into()), place)),
     };
     let stat = fstat(&file).map_err(|it| failed(&it.into()))?;
@@ -36,7 +36,7 @@ pub(crate) fn open_it(place: &Place, doing: &str) -> Result<Opened, Failure> {
 }
 
 /// Opens a regular file for reading; a folder is a failure too.
-pub(crate) fn open_file(place: &Place, doing: &str) -> Result<(File, Stat), Failure> {
+pub(crate) fn open_file(place: &Place<'_>, doing: &str) -> Result<(File, Stat), Failure> {
     match open_it(place, doing)? {
         Opened::File(file, stat) => Ok((file, stat)),
         Opened::Folder(_) => Err(folder(place, doing)),
@@ -44,14 +44,14 @@ pub(crate) fn open_file(place: &Place, doing: &str) -> Result<(File, Stat), Fail
 }
 
 /// The failure of who wanted a file and named a folder.
-pub(crate) fn folder(place: &Place, doing: &str) -> Failure {
+pub(crate) fn folder(place: &Place<'_>, doing: &str) -> Failure {
     let text =
         format!("cannot {doing} {}: it is a folder; name a file in it", place.asked.display());
     Failure::new(Code::Folder, text)
 }
 
 /// The failure of who wanted a file and named a FIFO or the like.
-pub(crate) fn special(place: &Place, doing: &str, kind: FileType) -> Failure {
+pub(crate) fn special(place: &Place<'_>, doing: &str, kind: FileType) -> Failure {
     let what = match kind {
         FileType::Fifo => "a FIFO",
         FileType::Socket => "a socket",
@@ -62,8 +62,9 @@ pub(crate) fn special(place: &Place, doing: &str, kind: FileType) -> Failure {
 }
 
 /// What it is, without following a link at its end.
-pub(crate) fn stat(place: &Place) -> Result<Value, Failure> {
-    let stat = lstat(&place.path)
+pub(crate) fn stat(place: &Place<'_>) -> Result<Value, Failure> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW;
+    let stat = (place.root.open_at(&place.path, flags).and_then(fstat))
         .map_err(|it| with_near(Failure::of(&it.into(), "look at", &place.asked), place))?;
     let kind = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => "file",
@@ -78,7 +79,7 @@ pub(crate) fn stat(place: &Place) -> Result<Value, Failure> {
 }
 
 /// Adds the near names to a failure that says that nothing is there.
-fn with_near(failure: Failure, place: &Place) -> Failure {
+fn with_near(failure: Failure, place: &Place<'_>) -> Failure {
     if failure.code != Code::Missing {
         return failure;
     }

@@ -46,7 +46,7 @@ enum Unclear {
 /// Patches a file; old and new text follow as input.
 pub(crate) fn patch(
     talk: &mut Talk<'_>,
-    place: &Place,
+    place: &Place<'_>,
     old: u64,
     new: u64,
 ) -> Result<Value, Failure> {
@@ -72,7 +72,7 @@ pub(crate) fn patch(
     Ok(json!({ "diff": diff, "line": line, "bytes": bytes }))
 }
 
-fn content(place: &Place) -> Result<Vec<u8>, Failure> {
+fn content(place: &Place<'_>) -> Result<Vec<u8>, Failure> {
     let (file, _) = open_file(place, "patch")?;
     let mut content = Vec::new();
     let mut from: std::io::Take<File> = file.take(MOST_FILE + 1);
@@ -172,7 +172,7 @@ fn with_crlf(text: &[u8]) -> Vec<u8> {
     converted
 }
 
-fn explain(unclear: &Unclear, place: &Place, content: &[u8], old: &[u8]) -> Failure {
+fn explain(unclear: &Unclear, place: &Place<'_>, content: &[u8], old: &[u8]) -> Failure {
     let path = place.asked.display();
     match unclear {
         Unclear::Empty => Failure::new(

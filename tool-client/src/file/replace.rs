@@ -1,41 +1,41 @@
 //! Replaces a file as a whole or not at all: the new content goes to a
 //! temporary file beside it, reaches the disk, and then takes its name. A
 //! link is followed to the file that it names, which keeps its mode; other
-//! hard links to the file keep the old content.
+//! hard links to the file keep the old content. The folder is resolved once;
+//! all else goes by its descriptor, whatever its name leads to by then.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::File;
 use std::hash::BuildHasher;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, FileType, Mode, OFlags, Stat, access, fchmod, fchown, lstat, open};
+use rustix::fs::{
+    Access, AtFlags, FileType, Mode, OFlags, Stat, accessat, fchmod, fchown, openat, renameat,
+    statat, unlinkat,
+};
 use rustix::io::Errno;
 use rustix::process::{Gid, Uid};
 use serde_json::Value;
 
 use super::failure::{Code, Failure};
 use super::open::{folder, special};
+use super::root::Spot;
 use super::talk::Talk;
 use super::{Place, sized};
-
-/// Links followed from one name to the file.
-const MOST_LINKS: usize = 40;
 
 /// New content on its way; dropped before [`Replacement::finish`] it leaves
 /// everything as it was.
 pub(crate) struct Replacement<'a> {
-    place: &'a Place,
-    target: PathBuf,
-    temporary: PathBuf,
+    place: &'a Place<'a>,
+    spot: Spot,
+    temporary: String,
     file: File,
     created: bool,
     done: bool,
 }
 
 /// Writes a file with the content that follows as input.
-pub(crate) fn write(talk: &mut Talk<'_>, place: &Place, bytes: u64) -> Result<Value, Failure> {
+pub(crate) fn write(talk: &mut Talk<'_>, place: &Place<'_>, bytes: u64) -> Result<Value, Failure> {
     let mut replacement = Replacement::begin(place, "write")?;
     talk.take_all(bytes, |piece| replacement.add(piece))?;
     let created = replacement.finish()?;
@@ -46,18 +46,16 @@ pub(crate) fn write(talk: &mut Talk<'_>, place: &Place, bytes: u64) -> Result<Va
 
 impl<'a> Replacement<'a> {
     /// Begins to replace what the path leads to; its folders are made.
-    pub(crate) fn begin(place: &'a Place, doing: &str) -> Result<Self, Failure> {
+    pub(crate) fn begin(place: &'a Place<'a>, doing: &str) -> Result<Self, Failure> {
         if place.names_a_folder() {
             return Err(folder(place, doing));
         }
-        let failed = |error: io::Error| not_made(Failure::of(&error, doing, &place.asked), place);
-        let target = resolve(&place.path).map_err(failed)?;
-        let parent = target.parent().unwrap_or(Path::new("/"));
-        DirBuilder::new().recursive(true).mode(0o777).create(parent).map_err(failed)?;
-        let old = existing(place, &target, doing)?;
-        let temporary = parent.join(temporary_name());
-        let file = create(&temporary, old.as_ref()).map_err(|it| failed(it.into()))?;
-        Ok(Self { place, target, temporary, file, created: old.is_none(), done: false })
+        let failed = |it: Errno| not_made(Failure::of(&it.into(), doing, &place.asked), place);
+        let spot = place.root.spot(&place.path).map_err(failed)?;
+        let old = existing(place, &spot, doing)?;
+        let temporary = temporary_name();
+        let file = create(&spot, &temporary, old.as_ref()).map_err(failed)?;
+        Ok(Self { place, spot, temporary, file, created: old.is_none(), done: false })
     }
 
     /// Adds content.
@@ -68,7 +66,8 @@ impl<'a> Replacement<'a> {
     /// Puts the content in its place; says whether the file is new.
     pub(crate) fn finish(mut self) -> Result<bool, Failure> {
         self.file.sync_all().map_err(|it| self.failed(&it))?;
-        fs::rename(&self.temporary, &self.target).map_err(|it| self.failed(&it))?;
+        let Spot { folder, name } = &self.spot;
+        renameat(folder, &self.temporary, folder, name).map_err(|it| self.failed(&it.into()))?;
         self.done = true;
         Ok(self.created)
     }
@@ -81,29 +80,16 @@ impl<'a> Replacement<'a> {
 impl Drop for Replacement<'_> {
     fn drop(&mut self) {
         if !self.done {
-            let _ = fs::remove_file(&self.temporary);
+            let _ = unlinkat(&self.spot.folder, &self.temporary, AtFlags::empty());
         }
     }
-}
-
-/// Follows links at the end of the path, also to a file that does not exist
-/// yet.
-fn resolve(path: &Path) -> io::Result<PathBuf> {
-    let mut path = path.to_owned();
-    for _ in 0..MOST_LINKS {
-        match fs::read_link(&path) {
-            Ok(to) => path = path.parent().unwrap_or(Path::new("/")).join(to),
-            Err(_) => return Ok(path),
-        }
-    }
-    Err(Errno::LOOP.into())
 }
 
 /// The file that is to be replaced, if there is one: it must be a regular file
 /// that may be written, since a rename does not ask.
-fn existing(place: &Place, target: &Path, doing: &str) -> Result<Option<Stat>, Failure> {
+fn existing(place: &Place<'_>, spot: &Spot, doing: &str) -> Result<Option<Stat>, Failure> {
     let failed = |error: Errno| Failure::of(&error.into(), doing, &place.asked);
-    let stat = match lstat(target) {
+    let stat = match statat(&spot.folder, &spot.name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => stat,
         Err(Errno::NOENT) => return Ok(None),
         Err(error) => return Err(failed(error)),
@@ -113,21 +99,21 @@ fn existing(place: &Place, target: &Path, doing: &str) -> Result<Option<Stat>, F
         FileType::Directory => return Err(folder(place, doing)),
         it => return Err(special(place, doing, it)),
     }
-    access(target, Access::WRITE_OK).map_err(failed)?;
+    accessat(&spot.folder, &spot.name, Access::WRITE_OK, AtFlags::empty()).map_err(failed)?;
     Ok(Some(stat))
 }
 
 /// Makes the temporary file with the mode, and where allowed the owner, of the
 /// old one; a new file gets 0644 less the umask.
-fn create(path: &Path, old: Option<&Stat>) -> Result<File, Errno> {
+fn create(spot: &Spot, temporary: &str, old: Option<&Stat>) -> Result<File, Errno> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mode = if old.is_some() { 0o600 } else { 0o644 };
-    let file: OwnedFd = open(path, flags, Mode::from_raw_mode(mode))?;
+    let file: OwnedFd = openat(&spot.folder, temporary, flags, Mode::from_raw_mode(mode))?;
     if let Some(old) = old {
         let _ = fchown(&file, Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
         let kept = fchmod(&file, Mode::from_raw_mode(old.st_mode & 0o7777));
         if let Err(error) = kept {
-            let _ = fs::remove_file(path);
+            let _ = unlinkat(&spot.folder, temporary, AtFlags::empty());
             return Err(error);
         }
     }
@@ -135,7 +121,7 @@ fn create(path: &Path, old: Option<&Stat>) -> Result<File, Errno> {
 }
 
 /// Where nothing can be made the system says that nothing is there.
-fn not_made(failure: Failure, place: &Place) -> Failure {
+fn not_made(failure: Failure, place: &Place<'_>) -> Failure {
     if failure.code != Code::Missing {
         return failure;
     }

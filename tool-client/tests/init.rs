@@ -1,0 +1,392 @@
+//! `--init` as the gateway uses it: calls over the link, and what becomes of
+//! the rest when something in the sandbox dies.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod support;
+
+use std::collections::HashSet;
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use support::link::{Call, Link, Listener, Resident, recv_ready};
+use tool_client::{frame, link};
+
+/// Looks again and again, twenty seconds at most.
+#[track_caller]
+fn wait_until(mut it: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(20);
+    while !it() {
+        assert!(Instant::now() < until, "it did not come about");
+        std::thread::yield_now();
+    }
+}
+
+#[track_caller]
+fn runs(link: &Link, word: &str) {
+    let told = link.sh(&format!("echo {word}")).end();
+    assert_eq!(String::from_utf8_lossy(&told.stdout), format!("{word}\n"));
+    assert_eq!(told.exit["exitCode"], 0, "{}", told.exit);
+}
+
+fn parent(pid: i32) -> i32 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let rest = stat.rsplit(')').next().unwrap_or_default();
+    rest.split_whitespace().nth(1).and_then(|it| it.parse().ok()).unwrap_or(0)
+}
+
+/// Living children of a process.
+fn children(of: i32) -> HashSet<i32> {
+    let list = fs::read_to_string(format!("/proc/{of}/task/{of}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|it| it.parse().ok()).filter(|it| lives(*it)).collect()
+}
+
+fn lives(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(')').next().is_some_and(|it| !it.is_empty() && !it.starts_with(" Z"))
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).expect("a process");
+    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+}
+
+#[test]
+fn a_call_runs_under_a_child_of_the_resident() {
+    let resident = Resident::start(600);
+    assert_eq!(resident.pid, resident.child.id().cast_signed());
+    let link = resident.link();
+    let mut call = link.sh("cat; exit 3");
+    assert_eq!(parent(call.pid), resident.pid);
+    call.send(frame::STDIN, "那".as_bytes());
+    call.send(frame::STDIN_END, b"");
+    let told = call.end();
+    assert_eq!(told.stdout, "那".as_bytes());
+    assert_eq!(told.exit["exitCode"], 3);
+}
+
+#[test]
+fn calls_in_a_row_and_many_at_once_are_all_answered() {
+    let resident = Resident::start(600);
+    let link = resident.link();
+    for number in 0..20 {
+        runs(&link, &number.to_string());
+    }
+    let calls: Vec<UnixStream> = (0..60).map(|_| link.hand_over(link::RUN)).collect();
+    let ready = calls.into_iter().map(|stream| {
+        let pid = recv_ready(&stream).1;
+        Call { stream, pid }
+    });
+    let ready: Vec<Call> = ready.collect();
+    assert_eq!(ready.iter().map(|it| it.pid).collect::<HashSet<_>>().len(), 60);
+    // All of them, and one for the next.
+    wait_until(|| children(resident.pid).len() == 61);
+    drop(ready);
+    wait_until(|| children(resident.pid).len() == 1);
+}
+
+#[test]
+fn files_are_served_without_a_process() {
+    let resident = Resident::start(600);
+    let link = resident.link();
+    let folder = resident.scratch.path();
+    let write = json!({"op": "write", "path": "a/b", "bytes": 3, "workspace": folder});
+    assert_eq!(link.file(&write, b"one").exit["created"], true);
+    let patch =
+        json!({"op": "patch", "path": "a/b", "oldBytes": 1, "newBytes": 1, "workspace": folder});
+    assert_eq!(link.file(&patch, b"ox").exit["bytes"], 3);
+    let read = json!({"op": "read", "path": "a/b", "workspace": folder});
+    assert_eq!(link.file(&read, b"").stdout, b"xne");
+    assert_eq!(link.call(link::FILE).pid, resident.pid);
+    assert_eq!(children(resident.pid), HashSet::new());
+}
+
+#[test]
+fn file_operations_that_hang_hold_up_no_more_than_their_threads() {
+    let resident = Resident::start(600);
+    let link = resident.link();
+    let hanging: Vec<Call> = (0..7).map(|_| link.call(link::FILE)).collect();
+    let read = json!({"op": "stat", "path": "/", "workspace": "/"});
+    assert_eq!(link.file(&read, b"").exit["kind"], "folder");
+    let last = link.call(link::FILE);
+    // All eight are busy: these wait until one hangs up.
+    let waiting: Vec<UnixStream> = (0..20).map(|_| link.hand_over(link::FILE)).collect();
+    runs(&link, "meanwhile");
+    drop((hanging, last));
+    for it in waiting {
+        assert_eq!(recv_ready(&it).1, resident.pid);
+    }
+}
+
+/// What is said wrongly ends that link; another goes on, and the socket is
+/// dialled again.
+#[track_caller]
+fn ends_the_link(say: impl Fn(&Link)) {
+    let resident = Resident::start(600);
+    let listener = Listener::named(resident.scratch.path(), "link.sock");
+    let other = Listener::named(resident.scratch.path(), "link-1.sock").accept();
+    let link = listener.accept();
+    let mut running = link.sh("echo up; read line; echo $line");
+    running.until_output("up");
+    say(&link);
+    assert!(link.ends());
+    running.send(frame::STDIN, b"on\n");
+    assert_eq!(running.end().stdout, b"on\n", "a call does not end with its link");
+    runs(&other, "other");
+    runs(&listener.accept(), "again");
+}
+
+#[test]
+fn what_is_no_call_ends_the_link_and_nothing_else() {
+    let pairs: Vec<(UnixStream, UnixStream)> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
+    let ends: Vec<_> = pairs.iter().map(|it| it.0.as_fd()).collect();
+    ends_the_link(|it| assert!(it.send(b"R", &[])));
+    ends_the_link(|it| assert!(it.send(b"F", &ends)));
+    ends_the_link(|it| assert!(it.send(b"R", &ends[..2])));
+    ends_the_link(|it| assert!(it.send(b"X", &ends[..1])));
+    ends_the_link(|it| assert!(it.send(b"RF", &ends[..1])));
+    ends_the_link(|it| assert!(it.send(b"", &ends[..1])));
+    ends_the_link(|it| assert!(it.send(&[b'R'; 100_000], &ends[..1])));
+}
+
+#[test]
+fn descriptors_that_came_too_much_are_closed() {
+    let resident = Resident::start(600);
+    let listener = Listener::named(resident.scratch.path(), "link.sock");
+    let (mut ours, theirs) = UnixStream::pair().unwrap();
+    let link = listener.accept();
+    assert!(link.send(b"R", &[theirs.as_fd(); 5]));
+    drop(theirs);
+    ours.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(std::io::Read::read(&mut ours, &mut [0; 1]).unwrap(), 0);
+}
+
+#[test]
+fn a_socket_that_comes_back_is_dialled_at_once() {
+    let resident = Resident::start(600);
+    for round in 0..20 {
+        let listener = Listener::named(resident.scratch.path(), "link.sock");
+        runs(&listener.accept(), &round.to_string());
+    }
+    // A dead socket does no harm, nor do names that are none.
+    fs::write(resident.scratch.path().join("link-7.sock"), "").unwrap();
+    let other = Listener::named(resident.scratch.path(), "linkx.sock");
+    runs(&Listener::named(resident.scratch.path(), "link-8.sock").accept(), "x");
+    assert!(!other.is_dialled(Duration::from_millis(1)));
+}
+
+#[test]
+fn one_link_a_socket_and_sixty_four_in_all() {
+    let resident = Resident::start(600);
+    let listeners: Vec<Listener> = (0..64)
+        .map(|it| Listener::named(resident.scratch.path(), &format!("link-{it}.sock")))
+        .collect();
+    let mut links: Vec<Link> = listeners.iter().map(Listener::accept).collect();
+    let more = Listener::named(resident.scratch.path(), "link.sock");
+    runs(&links[63], "last");
+    assert!(!more.is_dialled(Duration::from_millis(1)));
+    assert!(listeners.iter().all(|it| !it.is_dialled(Duration::from_millis(0))));
+    fs::remove_file(resident.scratch.path().join("link-5.sock")).unwrap();
+    links.remove(5);
+    runs(&more.accept(), "more");
+}
+
+#[test]
+fn a_crowded_socket_is_tried_again() {
+    let resident = Resident::start(600);
+    let listener = Listener::named(resident.scratch.path(), "crowd");
+    let dial = || {
+        let flags = rustix::net::SocketFlags::NONBLOCK;
+        let kind = rustix::net::SocketType::SEQPACKET;
+        let family = rustix::net::AddressFamily::UNIX;
+        let socket = rustix::net::socket_with(family, kind, flags, None).unwrap();
+        let path = resident.scratch.path().join("crowd");
+        let address = rustix::net::SocketAddrUnix::new(path).unwrap();
+        rustix::net::connect(&socket, &address).map(|()| {
+            let _ = rustix::io::write(&socket, link::HELLO);
+            socket
+        })
+    };
+    let crowd: Vec<_> = std::iter::repeat_with(dial).map_while(Result::ok).collect();
+    fs::rename(resident.scratch.path().join("crowd"), resident.scratch.path().join("link.sock"))
+        .unwrap();
+    for _ in &crowd {
+        drop(listener.accept());
+    }
+    runs(&listener.accept(), "at last");
+}
+
+#[test]
+fn hanging_up_kills_the_tree_and_so_does_a_cancel() {
+    let resident = Resident::start(600);
+    let link = resident.link();
+    let script = "sleep 300 & setsid sleep 300 & echo $!; echo up; sleep 300";
+    let mut call = link.sh(script);
+    let below: i32 = call.until_output("up").lines().next().unwrap().parse().unwrap();
+    drop(call);
+    wait_until(|| !lives(below));
+    let mut call = link.sh(script);
+    let below: i32 = call.until_output("up").lines().next().unwrap().parse().unwrap();
+    call.send(frame::CANCEL, b"");
+    let told = call.end();
+    assert_eq!(told.exit["cancelled"], true);
+    assert!(!lives(below));
+}
+
+#[test]
+fn what_a_killed_supervisor_leaves_is_killed_and_the_rest_lives() {
+    let resident = Resident::start(600);
+    let link = resident.link();
+    let spared = link.sh("sleep 300 & echo $!").end();
+    let spared: i32 = String::from_utf8_lossy(&spared.stdout).trim().parse().unwrap();
+    let mut other = link.sh("echo up; read line; echo $line");
+    other.until_output("up");
+    let mut call = link.sh("(setsid sleep 300 & echo $!) ; sleep 300 & echo $!; echo up; wait");
+    let told = call.until_output("up");
+    let left: Vec<i32> = told.lines().filter_map(|it| it.parse().ok()).collect();
+    assert_eq!(left.len(), 2);
+    kill(call.pid);
+    assert_eq!(call.end().exit, Value::Null);
+    wait_until(|| left.iter().all(|it| !lives(*it)));
+    assert!(lives(spared), "it was left on purpose");
+    runs(&link, "next");
+    other.send(frame::STDIN, b"on\n");
+    assert_eq!(other.end().stdout, b"on\n");
+    kill(spared);
+}
+
+#[test]
+fn a_spare_that_is_killed_or_stopped_is_no_loss() {
+    let resident = Resident::start(600);
+    let link = resident.link();
+    runs(&link, "first");
+    for _ in 0..5 {
+        wait_until(|| children(resident.pid).len() == 1);
+        let spare = children(resident.pid).into_iter().next().unwrap();
+        kill(spare);
+        runs(&link, "next");
+        wait_until(|| !lives(spare) && children(resident.pid).len() == 1);
+    }
+    wait_until(|| children(resident.pid).len() == 1);
+    let spare = children(resident.pid).into_iter().next().unwrap();
+    let pid = rustix::process::Pid::from_raw(spare).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    runs(&link, "stopped");
+}
+
+#[test]
+fn a_command_that_kills_everything_ends_no_other_sandbox_and_not_the_resident() {
+    let resident = Resident::in_sandbox();
+    let link = resident.link();
+    let mut other = link.sh("echo up; sleep 300");
+    other.until_output("up");
+    let mut call = link.sh("setsid sh -c 'trap \"\" TERM; sleep 300' & kill -9 -1; sleep 300");
+    call.send(frame::STDIN_END, b"");
+    assert_eq!(call.end().exit, Value::Null);
+    assert_eq!(other.end().exit, Value::Null);
+    runs(&link, "after");
+    // Nothing is left but the spare: of all that a look through /proc shows
+    // the shell sees itself, its supervisor, the resident and the next one.
+    wait_until(|| {
+        let told = link.sh("cd /proc; for it in [0-9]*; do [ -d $it ] && echo $it; done").end();
+        String::from_utf8_lossy(&told.stdout).lines().count() <= 4
+    });
+}
+
+#[test]
+fn nothing_inside_can_read_trace_or_kill_the_resident() {
+    let resident = Resident::in_sandbox();
+    let link = resident.link();
+    let told = link
+        .sh("kill -9 1; kill -STOP 1; kill -TERM 1; cat /proc/1/environ /proc/1/maps; \
+             readlink /proc/1/exe; ls /proc/1/fd; echo done")
+        .end();
+    assert_eq!(told.stdout, b"done\n", "{}", String::from_utf8_lossy(&told.stdout));
+    for path in ["/proc/self/environ", "/proc/1/maps", "/proc/1/root/etc/hostname", "/proc/self/fd/0"]
+    {
+        let read = json!({"op": "read", "path": path, "workspace": "/"});
+        let told = link.file(&read, b"");
+        assert!(told.stdout.is_empty() && told.exit["error"].is_string(), "{path}: {}", told.exit);
+    }
+    let read = json!({"op": "read", "path": "/proc/version", "workspace": "/"});
+    assert!(link.file(&read, b"").stdout.starts_with(b"Linux"));
+}
+
+#[test]
+fn supervisors_end_with_the_resident() {
+    let mut resident = Resident::start(600);
+    let link = resident.link();
+    runs(&link, "first");
+    wait_until(|| children(resident.pid).len() == 1);
+    let spare = children(resident.pid).into_iter().next().unwrap();
+    resident.kill();
+    wait_until(|| !lives(spare));
+}
+
+#[test]
+fn it_leaves_when_nobody_has_needed_it_for_so_long() {
+    let mut resident = Resident::start(1);
+    let link = resident.link();
+    runs(&link, "x");
+    // A call outlives its link, and holds the resident as a link does.
+    let mut call = link.sh("sleep 1.5; echo up; read x");
+    fs::remove_file(resident.scratch.path().join("link.sock")).unwrap();
+    drop(link);
+    call.until_output("up");
+    let began = Instant::now();
+    drop(call);
+    assert!(resident.child.wait().unwrap().success());
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+/// Swaps a folder and a link to one elsewhere under the same name until told
+/// to stop, while the operation is done again and again.
+fn swapped_while(scratch: &Path, elsewhere: &Path, mut act: impl FnMut(usize)) {
+    let stop = AtomicBool::new(false);
+    let (name, folder, planted) =
+        (scratch.join("it"), scratch.join("folder"), scratch.join("planted"));
+    fs::create_dir(&folder).unwrap();
+    symlink(elsewhere, &planted).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(Ordering::Relaxed) {
+                for real in [&folder, &planted] {
+                    fs::rename(real, &name).unwrap();
+                    fs::rename(&name, real).unwrap();
+                }
+            }
+        });
+        (0..300).for_each(&mut act);
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_link_that_is_swapped_in_leads_no_operation_out() {
+    let resident = Resident::in_sandbox();
+    let link = resident.link();
+    let scratch = resident.scratch.path();
+    // What stands outside of the sandbox's root can be reached by no name, but
+    // by the links that the kernel makes for a process: here the resident's.
+    let elsewhere = Path::new("/proc/self/root").join(scratch.strip_prefix("/").unwrap());
+    fs::write(scratch.join("secret"), "secret").unwrap();
+    swapped_while(scratch, &elsewhere, |round| {
+        let path = if round % 2 == 0 { "it/secret" } else { "it/../it/secret" };
+        let read = json!({"op": "read", "path": path, "workspace": scratch});
+        assert!(link.file(&read, b"").stdout.is_empty());
+        let write = json!({"op": "write", "path": path, "bytes": 1, "workspace": scratch});
+        link.file(&write, b"x");
+        let _ = fs::remove_file(scratch.join("folder/secret"));
+        let _ = fs::remove_dir_all(scratch.join("it"));
+        let patch =
+            json!({"op": "patch", "path": path, "oldBytes": 1, "newBytes": 1, "workspace": scratch});
+        link.file(&patch, b"se");
+        assert_eq!(fs::read(scratch.join("secret")).unwrap(), b"secret");
+    });
+}
