@@ -48,6 +48,7 @@ impl AgentContainer {
     pub fn new(engine: Engine, spec: Spec, state_file: PathBuf) -> Self {
         let name = container_name(&spec.instance, &spec.agent);
         let state = State::new(state_file, engine.runtime());
+        let spec = Spec { gid: engine.group(&spec), ..spec };
         Self { engine, name, state, spec, is_kept: false }
     }
 

@@ -30,7 +30,8 @@ pub(crate) fn receive(
     let mut taken = taken.by_ref().flatten();
     let first = taken.next();
     let whole = taken.count() == 0 && !message.flags.contains(ReturnFlags::CTRUNC);
-    let length = if message.flags.contains(ReturnFlags::TRUNC) { usize::MAX } else { message.bytes };
+    let length =
+        if message.flags.contains(ReturnFlags::TRUNC) { usize::MAX } else { message.bytes };
     Ok((length, first.filter(|_| whole)))
 }
 

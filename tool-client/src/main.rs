@@ -109,7 +109,11 @@ mod tests {
         check("tool-client", &["git"], Role::Misused);
         check("tool-client", &["--stand-by"], Role::StandBy);
         check("tool-client", &["--init", "--run"], Role::Misused);
-        check("tool-client", &["--init"], Role::Init(init::Settings::parse(&[]).unwrap_or_default()));
+        check(
+            "tool-client",
+            &["--init"],
+            Role::Init(init::Settings::parse(&[]).unwrap_or_default()),
+        );
         check("/beige/", &["--run"], Role::Supervise);
         check("", &[], Role::Misused);
     }

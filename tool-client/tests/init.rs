@@ -144,7 +144,8 @@ fn ends_the_link(say: impl Fn(&Link)) {
 
 #[test]
 fn what_is_no_call_ends_the_link_and_nothing_else() {
-    let pairs: Vec<(UnixStream, UnixStream)> = (0..3).map(|_| UnixStream::pair().unwrap()).collect();
+    let pairs: Vec<(UnixStream, UnixStream)> =
+        (0..3).map(|_| UnixStream::pair().unwrap()).collect();
     let ends: Vec<_> = pairs.iter().map(|it| it.0.as_fd()).collect();
     ends_the_link(|it| assert!(it.send(b"R", &[])));
     ends_the_link(|it| assert!(it.send(b"F", &ends)));
@@ -308,7 +309,8 @@ fn nothing_inside_can_read_trace_or_kill_the_resident() {
              readlink /proc/1/exe; ls /proc/1/fd; echo done")
         .end();
     assert_eq!(told.stdout, b"done\n", "{}", String::from_utf8_lossy(&told.stdout));
-    for path in ["/proc/self/environ", "/proc/1/maps", "/proc/1/root/etc/hostname", "/proc/self/fd/0"]
+    for path in
+        ["/proc/self/environ", "/proc/1/maps", "/proc/1/root/etc/hostname", "/proc/self/fd/0"]
     {
         let read = json!({"op": "read", "path": path, "workspace": "/"});
         let told = link.file(&read, b"");
@@ -384,8 +386,7 @@ fn a_link_that_is_swapped_in_leads_no_operation_out() {
         link.file(&write, b"x");
         let _ = fs::remove_file(scratch.join("folder/secret"));
         let _ = fs::remove_dir_all(scratch.join("it"));
-        let patch =
-            json!({"op": "patch", "path": path, "oldBytes": 1, "newBytes": 1, "workspace": scratch});
+        let patch = json!({"op": "patch", "path": path, "oldBytes": 1, "newBytes": 1, "workspace": scratch});
         link.file(&patch, b"se");
         assert_eq!(fs::read(scratch.join("secret")).unwrap(), b"secret");
     });

@@ -154,7 +154,10 @@ fn cure(complaint: &str) -> Option<&'static str> {
     if has("newuidmap") || has("newgidmap") {
         return Some("install the package `uidmap`");
     }
-    if has("slirp4netns") && has("not find") {
+    if has("slirp4netns") && has("/dev/net/tun") {
+        return Some("let this user open /dev/net/tun, or set sandbox.network to \"none\"");
+    }
+    if has("slirp4netns") {
         return Some("install the package `slirp4netns`, or set sandbox.network to \"none\"");
     }
     if has("no space left on device") {

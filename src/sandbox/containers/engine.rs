@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use rustix::process::{Resource, geteuid, getrlimit};
+use rustix::process::{Resource, getegid, geteuid, getrlimit};
 use serde::Deserialize;
 
 use super::argv::LABEL_INSTANCE;
@@ -207,12 +207,13 @@ impl Engine {
     /// root leaves traces in a home as soon as it is asked, and nobody who
     /// never used it should get them.
     pub fn was_used(self) -> bool {
-        let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let home = env::var_os("HOME").map(PathBuf::from);
         let traces = [".local/share/containers/storage", ".config/containers/storage.conf"];
         match self {
             Self::Docker | Self::Podman => self.is_installed(),
             Self::RootlessPodman => {
-                self.is_installed() && traces.iter().any(|it| home.join(it).exists())
+                let has = |home: PathBuf| traces.iter().any(|it| home.join(it).exists());
+                self.is_installed() && home.is_none_or(has)
             }
         }
     }
@@ -275,6 +276,15 @@ impl Engine {
             spec.workspace.display()
         );
         Err(Error::new(Kind::Config, text))
+    }
+
+    /// The group that an agent has in a container. Without root only the user's
+    /// own is one that means the same on both sides.
+    pub(super) fn group(self, spec: &Spec) -> u32 {
+        match self == Self::RootlessPodman && spec.uid == geteuid().as_raw() {
+            true => getegid().as_raw(),
+            false => spec.gid,
+        }
     }
 
     /// On which terms a container is made here.

@@ -66,7 +66,11 @@ impl Bounds {
 }
 
 /// Shows what the path leads to.
-pub(crate) fn read(talk: &mut Talk<'_>, place: &Place<'_>, bounds: &Bounds) -> Result<Value, Failure> {
+pub(crate) fn read(
+    talk: &mut Talk<'_>,
+    place: &Place<'_>,
+    bounds: &Bounds,
+) -> Result<Value, Failure> {
     let failed = |error: io::Error| Failure::of(&error, "read", &place.asked);
     let (file, size) = match open_it(place, "read")? {
         Opened::File(file, stat) => (file, u64::try_from(stat.st_size).unwrap_or(0)),
@@ -114,7 +118,12 @@ fn read_image(
 
 /// Sends a file's bytes, `most` at most; says how many, and whether there are
 /// more.
-fn copy(talk: &mut Talk<'_>, place: &Place<'_>, file: File, most: u64) -> Result<(u64, bool), Failure> {
+fn copy(
+    talk: &mut Talk<'_>,
+    place: &Place<'_>,
+    file: File,
+    most: u64,
+) -> Result<(u64, bool), Failure> {
     let mut buffer = vec![0; 64 * 1024];
     let mut from = file.take(most.saturating_add(1));
     let mut sent = 0;

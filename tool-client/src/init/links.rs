@@ -156,8 +156,8 @@ impl Links {
         if let Some((_, when)) = self.lost.iter().find(|(it, _)| *it == identity) {
             return Err((*when + LET_GO).saturating_duration_since(now));
         }
-        let socket = greet(&path)
-            .map_err(|it| if it == Errno::AGAIN { CROWDED } else { REFUSED })?;
+        let socket =
+            greet(&path).map_err(|it| if it == Errno::AGAIN { CROWDED } else { REFUSED })?;
         self.held.push(Link { name, identity, socket });
         Ok(())
     }
@@ -168,7 +168,8 @@ impl Link {
     fn take(&self, each: &mut impl FnMut(Call)) -> bool {
         for _ in 0..MOST_AT_ONCE {
             let mut packet = [0; link::MOST_PACKET];
-            let received = match descriptor::receive(&self.socket, &mut packet, RecvFlags::DONTWAIT) {
+            let received = match descriptor::receive(&self.socket, &mut packet, RecvFlags::DONTWAIT)
+            {
                 Ok(received) => received,
                 Err(Errno::AGAIN | Errno::INTR) => return true,
                 Err(_) => return false,

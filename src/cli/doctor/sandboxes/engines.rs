@@ -91,9 +91,12 @@ pub(super) fn check(patient: &Patient, runtimes: &Runtimes) -> Vec<Check> {
 
 /// Podman without root leaves traces in a home as soon as it is asked.
 fn may_be_asked(engine: Engine, patient: &Patient) -> bool {
-    let may_get = |it: &Agent| may_be_of(engine, it) && engine.is_installed();
     let agents = || patient.config.iter().flat_map(|it| it.agents.values());
-    engine == Engine::Docker || engine == Engine::Podman || agents().any(may_get)
+    let any_wants = |choice| agents().any(|it| it.sandbox.runtime == choice);
+    engine != Engine::RootlessPodman
+        || engine.was_used()
+        || any_wants(RuntimeChoice::Podman)
+        || any_wants(RuntimeChoice::Auto) && Engine::Docker.available().is_err()
 }
 
 fn may_be_of(engine: Engine, agent: &Agent) -> bool {
