@@ -215,11 +215,8 @@ fn look(home: &Home) -> Result<Found> {
         if engine != Engine::Docker && !engine.was_used() {
             continue;
         }
-        match engine.available() {
-            Ok(()) => {
-                let listed = engine.list(&instance)?.into_iter();
-                found.containers.extend(listed.map(|it| (engine, it)));
-            }
+        match engine.list(&instance) {
+            Ok(listed) => found.containers.extend(listed.into_iter().map(|it| (engine, it))),
             Err(error) => found.silent.push((engine, error)),
         }
     }

@@ -158,12 +158,14 @@ pub(super) fn reap(config: &Config) -> Result<Vec<String>> {
     bubblewrap::reap(&instance, &all);
     let mut with_containers = Vec::new();
     for engine in Engine::all().into_iter().filter(|it| it.was_used()) {
-        if engine.available().is_err() {
-            continue;
-        }
         let may_have = config.agents.values().filter(|it| may_be_of(engine, config, it));
         let known: Vec<String> = may_have.map(|it| it.name.clone()).collect();
-        engine.reap(&instance, &known)?;
+        match engine.reap(&instance, &known) {
+            Ok(_) => {}
+            Err(error) if engine.available().is_ok() => return Err(error),
+            // What does not answer has nothing that could be in the way.
+            Err(_) => continue,
+        }
         with_containers.extend(engine.list(&instance)?.into_iter().map(|it| it.agent));
     }
     Ok(with_containers)

@@ -302,7 +302,7 @@ fn a_folder_that_is_gone_is_no_fault() {
 
 #[test]
 fn a_home_may_have_any_name() {
-    crate::support::on_each_runtime(|world| {
+    crate::support::on_either_kind(|world| {
         let home: PathBuf = world.root.join("mein Häuschen: 那");
         let home = home.to_str().expect("text");
         let notes = ["exec", "a", "--", "sh", "-c", "notes add 'a b' && notes list"];

@@ -91,7 +91,20 @@ pub(crate) fn on_each_runtime(check: impl Fn(&World)) {
     }
 }
 
-/// The same in a world whose gateway runs, and in one without.
+/// The same on one engine of containers and on bubblewrap, for what no two
+/// engines differ in.
+#[track_caller]
+pub(crate) fn on_either_kind(check: impl Fn(&World)) {
+    let here = runtimes();
+    let engine = here.iter().find(|it| it.makes_containers());
+    let bubblewrap = here.iter().find(|it| !it.makes_containers());
+    for runtime in engine.into_iter().chain(bubblewrap) {
+        eprintln!("on {}", runtime.name());
+        check(&World::new(*runtime));
+    }
+}
+
+/// On each runtime, in a world whose gateway runs and in one without.
 #[track_caller]
 pub(crate) fn with_and_without_gateway(check: impl Fn(&World)) {
     on_each_runtime(|world| {
