@@ -325,7 +325,6 @@ mod tests {
             "agents.*.fallbackModels[].thinkingLevel",
             "agents.*.fallbackModels[].compactionThreshold",
             "agents.*.skills but []",
-            "agents.*.sandbox.runtime but \"auto\" \"docker\" \"bubblewrap\"",
             "agents.*.sandbox.network.allow",
             "agents.*.sandbox.mask",
             "agents.*.limits.maxTurnSeconds",

@@ -655,7 +655,9 @@ fn what_is_shown_names_the_folders_and_sizes_that_count() {
     assert_eq!(agent["workspaceDir"], json!(case.home.workspace("a")));
     assert_eq!(agent["sandbox"]["memoryLimit"], json!(3_u64 << 30));
     assert_eq!(agent["sandbox"]["cpus"], json!(4.0));
-    assert_eq!(agent["sandbox"]["runtime"], json!("docker"));
+    // With root it comes to a container, whose network is open.
+    assert_eq!(agent["sandbox"]["runtime"], json!("auto"));
+    assert_eq!(agent["sandbox"]["network"], json!("open"));
     assert_eq!(shown["gateway"]["logFile"], json!(case.home.logs().join("gateway.log")));
 }
 

@@ -135,8 +135,8 @@ fn root_of_a_user_is_that_user() {
 
 #[test]
 fn root_gets_what_apt_needs_and_no_more() {
-    let come = "--cap-add CHOWN --cap-add DAC_OVERRIDE --cap-add FOWNER --cap-add SETGID \
-        --cap-add SETUID 0:0";
+    let come = "0:0 --cap-add CHOWN --cap-add DAC_OVERRIDE --cap-add FOWNER --cap-add SETGID \
+        --cap-add SETUID";
     check(|it| (it.uid, it.gid) = (0, 0), come, "10:20");
 }
 
