@@ -1,5 +1,5 @@
-//! `beige sandbox`: images and the containers of this home. It changes no
-//! container that a call is using: it takes the agent's lock first.
+//! `beige sandbox`: images and the sandboxes of this home. It changes none
+//! that a call is using: it takes the agent's lock first.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,6 +15,7 @@ use super::{Command, Invocation, print, print_json, tell, unknown, unknown_actio
 use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
+use crate::gateway::daemon::HomeLock;
 use crate::sandbox::containers::{Engine, Listed, engine_of, image};
 use crate::sandbox::lock::{Hold, Lock};
 use crate::sandbox::{bubblewrap, instance};
@@ -55,7 +56,7 @@ build   makes the image that containers start from: from the Dockerfile that
   --image NAME      its name (default beige-sandbox:latest)
   --runtime NAME    for docker or podman (default the first that answers): each
                     has images of its own
-list    the containers of this home; bubblewrap leaves none
+list    the sandboxes of this home: containers, and those of bubblewrap that run
   --json            as one JSON array
 rm      removes an agent's sandbox, or all of this home; workspaces stay, and
         the next call makes it anew
@@ -225,23 +226,43 @@ fn look(home: &Home) -> Result<Found> {
 
 fn list(json: bool) -> Result<()> {
     let home = Home::from_env()?;
+    let sandboxes = bubblewrap::list(&home);
     let Found { containers, silent } = look(&home)?;
     tell_of_silent(&home, "containers are not listed", &silent)?;
+    let state = bubblewrap_state(&home)?;
     if json {
         let rows = containers.iter().map(|(engine, it)| {
             json!({ "agent": it.agent, "runtime": engine.program(), "container": it.name,
                 "id": it.id, "image": it.image, "state": it.state, "status": it.status })
         });
-        return print_json(&format!("{}\n", serde_json::Value::Array(rows.collect())));
+        let more = sandboxes.iter().map(|it| {
+            json!({ "agent": it.agent, "runtime": "bubblewrap", "pid": it.pid,
+                "state": state.0, "status": state.1 })
+        });
+        return print_json(&format!("{}\n", serde_json::Value::Array(rows.chain(more).collect())));
     }
-    if containers.is_empty() {
+    if containers.is_empty() && sandboxes.is_empty() {
         return tell_of_none(&home, &silent);
     }
     let head = ["AGENT", "RUNTIME", "STATUS", "IMAGE", "CONTAINER"].map(str::to_owned);
     let rows = containers
         .into_iter()
         .map(|(engine, it)| [it.agent, engine.program().to_owned(), it.status, it.image, it.name]);
-    print(&table(&[head].into_iter().chain(rows).collect::<Vec<_>>()))
+    let more = sandboxes.into_iter().map(|it| {
+        let process = format!("process {}", it.pid);
+        [it.agent, "bubblewrap".to_owned(), state.1.to_owned(), "-".to_owned(), process]
+    });
+    print(&table(&[head].into_iter().chain(rows).chain(more).collect::<Vec<_>>()))
+}
+
+/// State and status of a bubblewrap sandbox that is there: without a gateway it
+/// ends by itself once no command comes for a minute.
+fn bubblewrap_state(home: &Home) -> Result<(&'static str, &'static str)> {
+    let holder = if home.root().exists() { HomeLock::holder(home)? } else { None };
+    Ok(match holder {
+        Some(_) => ("running", "Up"),
+        None => ("lingering", "Up for a minute after its last call"),
+    })
 }
 
 /// Rows with their columns below each other.
@@ -262,8 +283,8 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
 /// Says of which engines that do not answer this home may have containers: each
 /// that a file of an agent names, or may name.
 fn tell_of_silent(home: &Home, what: &str, silent: &[(Engine, Error)]) -> Result<()> {
-    let named: Vec<_> =
-        known_agents(home)?.iter().map(|it| engine_of(&home.sandbox_state(it))).collect();
+    let known = agents_with_container(home)?;
+    let named: Vec<_> = known.iter().map(|it| engine_of(&home.sandbox_state(it))).collect();
     for (engine, error) in silent {
         if named.iter().any(|it| it.is_none_or(|it| it == *engine)) {
             tell(&format!("{what}: {error}"));
@@ -277,7 +298,7 @@ fn tell_of_none(home: &Home, silent: &[(Engine, Error)]) -> Result<()> {
     let names: Vec<&str> = silent.iter().map(|(engine, _)| engine.title()).collect();
     if names.is_empty() {
         tell("no sandboxes");
-    } else if known_agents(home)?.is_empty() {
+    } else if agents_with_container(home)?.is_empty() {
         tell(&format!("no sandboxes that can be seen: no answer from {}", names.join(" and ")));
     }
     Ok(())
@@ -291,10 +312,10 @@ fn remove(agent: Option<String>) -> Result<()> {
     let instance = instance(&home)?;
     let Found { containers, silent } = look(&home)?;
     tell_of_silent(&home, "no container is removed", &silent)?;
-    let known = known_agents(&home)?;
+    let known = agents_with_container(&home)?;
     let mut agents: BTreeSet<String> = containers.into_iter().map(|(_, it)| it.agent).collect();
     agents.extend(known.iter().cloned());
-    agents.extend(bubblewrap::agents(&instance));
+    agents.extend(bubblewrap::agents(&home)?);
     agents.retain(|it| agent.as_ref().is_none_or(|agent| it == agent));
     if agents.is_empty() {
         return match &agent {
@@ -333,6 +354,8 @@ fn remove_one(home: &Home, instance: &str, agent: &str, silent: &[(Engine, Error
     create_private(&home.data().join("sandboxes"))?;
     let never = Cancel::never();
     let _alone = Lock::wait(&home.sandbox_lock(agent), Hold::Exclusive, LOCK_WITHIN, &never)?;
+    // By what the state file says, so before that goes.
+    bubblewrap::remove_agent(home, agent)?;
     let state = home.sandbox_state(agent);
     match fs::remove_file(&state) {
         Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -340,7 +363,6 @@ fn remove_one(home: &Home, instance: &str, agent: &str, silent: &[(Engine, Error
         }
         _ => {}
     }
-    bubblewrap::remove_agent(instance, agent)?;
     let answers = |it: &Engine| it.was_used() && silent.iter().all(|(silent, _)| silent != it);
     for engine in Engine::all().into_iter().filter(answers) {
         engine.remove_agent(instance, agent)?;
@@ -348,15 +370,16 @@ fn remove_one(home: &Home, instance: &str, agent: &str, silent: &[(Engine, Error
     Ok(())
 }
 
-/// Agents of which a state file tells.
-fn known_agents(home: &Home) -> Result<Vec<String>> {
+/// Agents of which a state file tells, but not of bubblewrap.
+fn agents_with_container(home: &Home) -> Result<Vec<String>> {
     let folder = home.data().join("sandboxes");
     let listing = match fs::read_dir(&folder) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         listing => listing.during(Kind::Internal, format!("list {}", folder.display()))?,
     };
     let names = listing.flatten().filter_map(|it| it.file_name().into_string().ok());
-    Ok(names.filter_map(|it| Some(it.strip_suffix(".json")?.to_owned())).collect())
+    let agents = names.filter_map(|it| Some(it.strip_suffix(".json")?.to_owned()));
+    Ok(agents.filter(|it| !bubblewrap::is_known(home, it)).collect())
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Which program makes an agent's sandbox. `auto` takes Docker if its daemon
 //! answers and the image is there or can be made, else Podman, else bubblewrap,
-//! and says which and why. An agent that has a container keeps its engine: a
-//! second sandbox on its workspace could run beside the first. There is no
-//! further choice that runs code on the host.
+//! and says which and why. An agent that has a container keeps its engine, and
+//! one whose bubblewrap sandbox lives keeps that: a second sandbox on its
+//! workspace could run beside the first. There is no further choice that runs
+//! code on the host.
 
 use crate::config::{Agent, Config, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice, UserChoice};
 use crate::error::{Error, Kind, Result};
@@ -79,6 +80,10 @@ pub fn decide(
 /// The sandbox by what `auto` comes to on this host.
 fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
     let image = &agent.sandbox.image;
+    if keeps_bubblewrap(home, agent) {
+        log::info!("the sandbox of `{}` stays bubblewrap's while it lives", agent.name);
+        return Ok(Box::new(bubblewrap(spec)?));
+    }
     if let Some(engine) = containers::engine_of(&home.sandbox_state(&agent.name)) {
         let container = container(engine, home, spec.clone());
         // A container of this very spec was made before: nothing to ask.
@@ -113,6 +118,13 @@ fn tell_of_engine(agent: &Agent, engine: Engine, without: Option<&Error>) {
         ),
         Some(error) => log::info!("the sandbox of `{name}` is {title}'s: {error}"),
     }
+}
+
+/// Whether `auto` stays with bubblewrap whatever the engines say, since the
+/// agent's sandbox lives and has it as its workspace. What bubblewrap cannot be
+/// is a container all the same; that ends the other first.
+pub fn keeps_bubblewrap(home: &Home, agent: &Agent) -> bool {
+    agent.sandbox.user != UserChoice::Root && bubblewrap::lives(home, &agent.name)
 }
 
 /// An image is asked for by name, and bubblewrap has none, or there is an
@@ -150,13 +162,14 @@ pub fn no_image(image: &str) -> Error {
     Error::new(Kind::Sandbox, what)
 }
 
-/// Removes what is left of this home's agents that are gone; answers which
-/// agents have a container.
-pub(super) fn reap(config: &Config) -> Result<Vec<String>> {
-    let all: Vec<String> = config.agents.keys().cloned().collect();
+/// Removes what is left of this home's agents that are gone, or that are to
+/// have another runtime's sandbox; `of_bubblewrap` are those that have one of
+/// bubblewrap's. Answers which agents have a sandbox now.
+pub(super) fn reap(config: &Config, of_bubblewrap: &[String]) -> Result<Vec<String>> {
+    bubblewrap::reap(&config.home, of_bubblewrap)?;
+    let listed = bubblewrap::list(&config.home);
+    let mut there: Vec<String> = listed.into_iter().map(|it| it.agent).collect();
     let instance = instance(&config.home)?;
-    bubblewrap::reap(&instance, &all);
-    let mut with_containers = Vec::new();
     for engine in Engine::all().into_iter().filter(|it| it.was_used()) {
         let may_have = config.agents.values().filter(|it| may_be_of(engine, config, it));
         let known: Vec<String> = may_have.map(|it| it.name.clone()).collect();
@@ -166,9 +179,9 @@ pub(super) fn reap(config: &Config) -> Result<Vec<String>> {
             // What does not answer has nothing that could be in the way.
             Err(_) => continue,
         }
-        with_containers.extend(engine.list(&instance)?.into_iter().map(|it| it.agent));
+        there.extend(engine.list(&instance)?.into_iter().map(|it| it.agent));
     }
-    Ok(with_containers)
+    Ok(there)
 }
 
 /// Whether an agent may have a container of that engine: with `auto` it has

@@ -62,7 +62,11 @@ pub(super) fn start(engine: &Arc<Engine>) -> Result<Worker> {
 }
 
 fn wake_all(engine: &Engine) {
-    let known = runtime::reap(&engine.config).unwrap_or_else(|error| {
+    let is_bubblewrap = |it: &Equipment| it.sandbox.runtime() == Runtime::Bubblewrap.name();
+    let equipment = engine.toolbox.equipment().iter();
+    let of_bubblewrap: Vec<String> =
+        equipment.filter(|(_, it)| is_bubblewrap(it)).map(|(name, _)| name.clone()).collect();
+    let known = runtime::reap(&engine.config, &of_bubblewrap).unwrap_or_else(|error| {
         log::warn!("look for the sandboxes there are: {error}");
         Vec::new()
     });

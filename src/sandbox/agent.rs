@@ -210,8 +210,8 @@ impl AgentSandbox {
         }
         if number("left") > 0 && !self.outlives(way) {
             notes.push(format!(
-                "{} background processes ended with this call: a bubblewrap sandbox lives \
-                 only as long as its command",
+                "{} background processes ended with this call: a bubblewrap sandbox without \
+                 a link lives only as long as its command",
                 number("left")
             ));
         }

@@ -1,25 +1,41 @@
-//! Sandboxes by bubblewrap: a namespace a call, made in a few milliseconds
-//! and gone with it, with the host's /usr as its image. Nothing runs between
-//! calls; what stays is the agent's cgroup. It refuses to be uid 0, and to be
-//! anybody but the gateway's own user where the gateway is not root.
+//! Sandboxes by bubblewrap, with the host's /usr as their image. A sandbox is
+//! there as long as its first process, the resident, which is started here and
+//! lives on when the starter ends; the agent's state file says which it is, and
+//! whoever comes next takes it over. Where it cannot be seen, each call has a
+//! sandbox of its own. It refuses to be uid 0, and to be anybody but the
+//! gateway's own user where the gateway is not root.
 
 mod argv;
+mod birth;
+mod end;
 mod host;
+mod left;
 #[cfg(test)]
 mod tests;
 mod trial;
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 pub use host::HostLayout;
+pub use left::{Listed, agents, is_known, list, lives, make_way, reap, remove_agent};
 
-use super::limits::{self, Bounds, Cgroup, Foreseen};
-use super::{InnerLimits, Role, Runtime, Sandbox, Spec};
-use crate::config::MountConfig;
+use super::limits::{Bounds, Cgroup, Foreseen};
+use super::state::{Known, State};
+use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec};
+use crate::config::{Home, MountConfig};
 use crate::error::{Error, Kind, Result};
+use birth::{Failure, Newborn};
+
+/// How often a start is tried: a mount of somebody else that goes away
+/// meanwhile fails one; it does not fail three.
+const STARTS: usize = 3;
+
+/// How long the end of a sandbox may take to be seen, once a call in it broke.
+const ENDS_WITHIN: Duration = Duration::from_millis(500);
 
 /// The sandbox of one agent.
 #[derive(Debug)]
@@ -27,10 +43,31 @@ pub struct Bubblewrap {
     spec: Spec,
     host: HostLayout,
     cgroup: Cgroup,
-    /// Set once the host was seen to let a sandbox be made.
-    checked: OnceLock<()>,
-    /// Processes killed for want of memory before the last call was admitted.
+    state: State,
+    /// The resident that was last seen to be ours and under our limits.
+    trusted: Mutex<Option<Resident>>,
+    /// Processes killed for want of memory before the last call.
     kills_before: AtomicU64,
+}
+
+/// What is seen of a resident that a state file names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    /// It lives, and is this agent's.
+    is_ours: bool,
+    /// It is under all limits that this gateway can hold.
+    is_bound: bool,
+}
+
+/// What is to be done for a sandbox as wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    /// It is there.
+    Keep,
+    /// This one must end first.
+    Replace(Resident),
+    /// There is none.
+    Make,
 }
 
 /// Whether this host can make bubblewrap sandboxes at all; an error says what
@@ -44,24 +81,6 @@ pub fn try_out() -> Result<String> {
     trial::check(&HostLayout::look()?)
 }
 
-/// The agents of a home for which this host still bounds something.
-pub fn agents(instance: &str) -> Vec<String> {
-    limits::left_of(instance).into_iter().map(|it| it.agent).collect()
-}
-
-/// Ends and removes what there is of one agent of one home.
-pub fn remove_agent(instance: &str, agent: &str) -> Result<()> {
-    let mut left = limits::left_of(instance).into_iter().filter(|it| it.agent == agent);
-    left.try_for_each(|it| it.remove())
-}
-
-/// Removes what there is of agents that are not among those that are to have
-/// one, unless a call is in it.
-pub fn reap(instance: &str, known_agents: &[String]) {
-    let left = limits::left_of(instance).into_iter();
-    left.filter(|it| !known_agents.contains(&it.agent)).for_each(|it| it.remove_if_idle());
-}
-
 impl Bubblewrap {
     /// The sandbox that the spec wants on that host; nothing is started.
     pub fn new(spec: Spec, host: HostLayout) -> Result<Self> {
@@ -69,7 +88,9 @@ impl Bubblewrap {
         check_mounts(&spec)?;
         let bounds = Bounds { memory_bytes: spec.memory_bytes, pids: spec.pids, cpus: spec.cpus };
         let cgroup = Cgroup::new(&spec.instance, &spec.agent, bounds);
-        Ok(Self { spec, host, cgroup, checked: OnceLock::new(), kills_before: AtomicU64::new(0) })
+        let state = state_of(&Home::new(&spec.home), &spec.agent);
+        let (trusted, kills_before) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Self { spec, host, cgroup, state, trusted, kills_before })
     }
 
     /// Which limits are in force and by what, for a person.
@@ -81,6 +102,78 @@ impl Bubblewrap {
     pub fn foresee_limits(&self) -> Foreseen {
         self.cgroup.foresee()
     }
+
+    fn spec_hash(&self) -> String {
+        argv::spec_hash(&self.spec, &self.host)
+    }
+
+    fn next_step(&self, spec_hash: &str) -> Step {
+        decide(self.state.known().as_ref(), spec_hash, |it| Seen {
+            is_ours: self.is_ours(it),
+            is_bound: self.cgroup.holds(it.pid),
+        })
+    }
+
+    fn is_ours(&self, it: Resident) -> bool {
+        end::is_ours(it, &self.spec.sockets, &self.spec.instance, &self.spec.agent)
+    }
+
+    /// Whether that one lives and is ours and bound. All but the first is
+    /// looked at once: it stays so.
+    fn is_trusted(&self, it: Resident) -> bool {
+        if !it.lives() {
+            end::reap_ended();
+            return false;
+        }
+        let mut trusted = self.trusted.lock().unwrap_or_else(PoisonError::into_inner);
+        if *trusted != Some(it) && self.is_ours(it) && self.cgroup.holds(it.pid) {
+            *trusted = Some(it);
+        }
+        *trusted == Some(it)
+    }
+
+    /// Makes it. In its limits before anybody is told of it, so that nothing
+    /// ever runs outside of them.
+    fn make(&self, spec_hash: &str) -> Result<()> {
+        self.cgroup.make();
+        let newborn = self.start()?;
+        newborn.top().map_or(Ok(()), |it| self.cgroup.admit(it))?;
+        let resident = newborn.resident();
+        self.state.write(&Known {
+            spec_hash: spec_hash.to_owned(),
+            resident,
+            ..Known::default()
+        })?;
+        let agent = &self.spec.agent;
+        match resident {
+            Some(it) => log::info!("made the bubblewrap sandbox of `{agent}`: process {}", it.pid),
+            None => log::warn!(
+                "the first process of the bubblewrap sandbox of `{agent}` is not seen in /proc, so                  each call gets a sandbox of its own"
+            ),
+        }
+        newborn.keep();
+        Ok(())
+    }
+
+    /// What the kernel kills from now on is a call's.
+    fn note_kills(&self) {
+        self.kills_before.store(self.cgroup.out_of_memory_kills(), Ordering::Relaxed);
+    }
+
+    fn start(&self) -> Result<Newborn> {
+        let mut complaint = String::new();
+        for _ in 0..STARTS {
+            match Newborn::start(argv::resident(&self.spec, &self.host), &self.spec) {
+                Ok(newborn) => return Ok(newborn),
+                Err(Failure::Ended(said)) => complaint = said,
+                Err(Failure::Other(error)) => return Err(error),
+            }
+        }
+        // What stands in the way of any sandbox is said with its cure.
+        trial::check(&self.host)?;
+        let what = format!("start the bubblewrap sandbox of `{}`: {complaint}", self.spec.agent);
+        Err(Error::new(Kind::Sandbox, what))
+    }
 }
 
 impl Sandbox for Bubblewrap {
@@ -88,25 +181,40 @@ impl Sandbox for Bubblewrap {
         Runtime::Bubblewrap
     }
 
-    /// There is nothing to start; where the host does not let it be made, the
-    /// call does not begin and [`Sandbox::up`] says why.
     fn seems_up(&self) -> bool {
-        true
+        let wanted = self.state.known().filter(|it| it.spec_hash == self.spec_hash());
+        // Without a resident each call makes its own.
+        let seems_up = wanted.is_some_and(|it| it.resident.is_none_or(|it| self.is_trusted(it)));
+        if seems_up {
+            self.note_kills();
+        }
+        seems_up
     }
 
-    /// There is nothing in it that could be disturbed.
     fn is_up(&self) -> Result<bool> {
-        self.up().map(|()| true)
+        Ok(self.next_step(&self.spec_hash()) == Step::Keep)
     }
 
     fn up(&self) -> Result<()> {
-        if self.checked.get().is_none() {
-            trial::check(&self.host)?;
-            // Another thread may have been faster; it saw the same.
-            let _ = self.checked.set(());
+        let spec_hash = self.spec_hash();
+        match self.next_step(&spec_hash) {
+            Step::Keep => {
+                self.cgroup.make();
+                return Ok(());
+            }
+            Step::Replace(resident) => {
+                log::info!("the bubblewrap sandbox of `{}` is made anew", self.spec.agent);
+                end::end(resident)?;
+            }
+            Step::Make => {}
         }
-        self.cgroup.make();
-        Ok(())
+        // Also one of which nobody knows any more: never two on a workspace.
+        self.cgroup.kill()?;
+        if self.cgroup.is_absent() {
+            end::end_all_that_show(&self.spec.sockets)?;
+        }
+        end::reap_ended();
+        self.make(&spec_hash)
     }
 
     fn command(&self, role: Role) -> Command {
@@ -115,7 +223,7 @@ impl Sandbox for Bubblewrap {
 
     fn admit(&self, child: u32) -> Result<()> {
         self.cgroup.admit(child)?;
-        self.kills_before.store(self.cgroup.out_of_memory_kills(), Ordering::Relaxed);
+        self.note_kills();
         Ok(())
     }
 
@@ -123,22 +231,57 @@ impl Sandbox for Bubblewrap {
         self.cgroup.inner_limits()
     }
 
+    /// Not if it came in by [`Sandbox::command`], which makes a sandbox of its
+    /// own for it.
     fn keeps_background(&self) -> bool {
         false
     }
 
+    fn resident(&self) -> Option<Resident> {
+        self.state.known()?.resident.filter(|it| self.is_trusted(*it))
+    }
+
+    /// A call sees its end before the process table does; a sandbox that still
+    /// lives after a while has only lost the call.
     fn fate(&self) -> Option<String> {
-        let killed = self.cgroup.out_of_memory_kills() > self.kills_before.load(Ordering::Relaxed);
-        killed.then(|| format!("out of memory: its limit is {} bytes", self.spec.memory_bytes))
+        let resident = self.state.known().and_then(|it| it.resident);
+        if resident.is_some_and(|it| !end::is_gone_within(it, ENDS_WITHIN)) {
+            return None;
+        }
+        if self.cgroup.out_of_memory_kills() > self.kills_before.load(Ordering::Relaxed) {
+            return Some(format!("out of memory: its limit is {} bytes", self.spec.memory_bytes));
+        }
+        resident.map(|_| "its first process was killed".to_owned())
     }
 
     fn stop(&self) -> Result<()> {
+        left::stop(&self.state, |it| self.is_ours(it))?;
         self.cgroup.kill()
     }
 
     fn remove(&self) -> Result<()> {
+        self.stop()?;
         self.cgroup.remove()
     }
+}
+
+/// What follows from what is known and seen. `see` is asked of a resident only.
+fn decide(known: Option<&Known>, spec_hash: &str, see: impl FnOnce(Resident) -> Seen) -> Step {
+    let Some(known) = known else { return Step::Make };
+    let is_wanted = known.spec_hash == spec_hash;
+    let Some(resident) = known.resident else {
+        return if is_wanted { Step::Keep } else { Step::Make };
+    };
+    match see(resident) {
+        Seen { is_ours: false, .. } => Step::Make,
+        Seen { is_ours: true, is_bound: true } if is_wanted => Step::Keep,
+        Seen { is_ours: true, .. } => Step::Replace(resident),
+    }
+}
+
+/// What is known of an agent's sandbox, if it is bubblewrap's.
+fn state_of(home: &Home, agent: &str) -> State {
+    State::new(home.sandbox_state(agent), Runtime::Bubblewrap)
 }
 
 fn check_user(spec: &Spec, host: &HostLayout) -> Result<()> {

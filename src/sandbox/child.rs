@@ -123,7 +123,7 @@ impl Drop for Entered<'_> {
 /// Kills the entering program with all of its process group. It alone would
 /// not do: a bwrap that dies while it starts leaves a child behind that waits
 /// for its word for ever, and holds the pipes that we read.
-fn kill_all_of(child: u32) {
+pub(super) fn kill_all_of(child: u32) {
     if let Some(group) = i32::try_from(child).ok().and_then(Pid::from_raw) {
         // Fails only when all are gone already.
         let _ = kill_process_group(group, Signal::KILL);
@@ -132,7 +132,7 @@ fn kill_all_of(child: u32) {
 
 /// A file in memory that cannot grow: takes the first words of the entering
 /// program's standard error without a thread to read them.
-fn complaint_file() -> Result<File> {
+pub(super) fn complaint_file() -> Result<File> {
     let what = "make a buffer for a child's standard error";
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = File::from(rustix::fs::memfd_create("stderr", flags).during(Kind::Internal, what)?);
@@ -142,7 +142,7 @@ fn complaint_file() -> Result<File> {
     Ok(file)
 }
 
-fn read_complaint(file: &mut File) -> String {
+pub(super) fn read_complaint(file: &mut File) -> String {
     let mut bytes = Vec::new();
     let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes));
     if read.is_err() {

@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::state::{Known, State};
-use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, oneshot};
+use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, bubblewrap, oneshot};
 use crate::error::{Error, Kind, Result};
 pub use argv::{container_name, exec_command, run_command, spec_hash};
 use client::{call, image_id};
@@ -246,6 +246,7 @@ impl Sandbox for AgentContainer {
     }
 
     fn up(&self) -> Result<()> {
+        bubblewrap::make_way(&self.spec)?;
         self.bring_up_as_wanted().map_err(|it| self.explained(it))
     }
 

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 pub use self::left::{Left, left_of};
-use self::places::{Controller, Place, Version, places};
+use self::places::{Controller, Place, Version, own_path, places};
 use super::{InnerLimits, process};
 use crate::error::{During, Kind, Result};
 
@@ -84,19 +84,39 @@ impl Cgroup {
         }
     }
 
-    /// Puts a process and all below it into the bounds. They must stand
-    /// still: a process forked meanwhile could be missed.
+    /// Puts a process and all below it into the bounds. They may start what
+    /// starts nothing itself meanwhile: a child of one that was moved is in
+    /// already, and one that was forked before that is seen by a second look.
     pub fn admit(&self, top: u32) -> Result<()> {
         self.make();
-        if self.settled().is_empty() {
+        if self.settled().is_empty() || self.holds(top) {
             return Ok(());
         }
-        for process in process::process_tree(Path::new("/proc"), top) {
-            for folder in self.folders() {
-                move_into(&folder, process)?;
-            }
-        }
-        Ok(())
+        let first = process::process_tree(Path::new("/proc"), top);
+        self.move_all(&first)?;
+        let mut second = process::process_tree(Path::new("/proc"), top);
+        second.retain(|it| !first.contains(it));
+        self.move_all(&second)
+    }
+
+    fn move_all(&self, processes: &[u32]) -> Result<()> {
+        let moves = processes.iter().flat_map(|it| self.folders().map(move |at| (at, *it)));
+        moves.into_iter().try_for_each(|(folder, process)| move_into(&folder, process))
+    }
+
+    /// Whether a process is under every bound that is in force here; `true`
+    /// where none is.
+    pub fn holds(&self, process: u32) -> bool {
+        let text = groups_of(process);
+        self.settled().iter().all(|it| {
+            let path = match it.version {
+                Version::V2 => own_path(&text, str::is_empty),
+                Version::V1 => own_path(&text, |names| {
+                    it.controllers.iter().all(|it| names.split(',').any(|on| on == it.name()))
+                }),
+            };
+            path.is_some_and(|path| Path::new(path).ends_with(&self.name))
+        })
     }
 
     /// What tool-client must bound itself, since no cgroup here does.
@@ -160,6 +180,11 @@ impl Cgroup {
         };
         let text = fs::read_to_string(it.base.join(&self.name).join(file)).unwrap_or_default();
         counted(&text, "oom_kill")
+    }
+
+    /// Whether there is none: nothing here bounds or counts processes.
+    pub fn is_absent(&self) -> bool {
+        self.settled().is_empty()
     }
 
     /// Kills every process in it and waits until they are gone.
@@ -251,6 +276,19 @@ impl Cgroup {
             }
         }
     }
+}
+
+/// Whether a process is in a cgroup of that agent of that home.
+pub(in crate::sandbox) fn is_in(instance: &str, agent: &str, process: u32) -> bool {
+    let name = group(instance).join(agent);
+    let text = groups_of(process);
+    let mut paths = text.lines().filter_map(|it| it.splitn(3, ':').nth(2));
+    paths.any(|it| Path::new(it).ends_with(&name))
+}
+
+/// The cgroups of a process, a line for each hierarchy; empty if unseen.
+fn groups_of(process: u32) -> String {
+    fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default()
 }
 
 /// Where our folder could be made, by what the files of the place say.

@@ -10,6 +10,7 @@ mod child;
 mod client;
 pub mod containers;
 mod enter;
+mod fingerprint;
 pub mod limits;
 mod link;
 pub mod lock;
@@ -150,7 +151,8 @@ pub trait Sandbox: Send + Sync {
     /// Limits that tool-client must set itself, since nothing outside does.
     fn inner_limits(&self) -> InnerLimits;
 
-    /// Whether processes that a command leaves behind live on after it.
+    /// Whether processes that a command leaves behind live on after it, where
+    /// it came in by [`Sandbox::command`]. By the link they always do.
     fn keeps_background(&self) -> bool;
 
     /// The first process in it, if it is ours and can be seen from here: who

@@ -3,7 +3,8 @@
 //! as it was taken; a pid is only ever believed together with its start.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Instant;
@@ -19,6 +20,9 @@ const PROC: &str = "/proc";
 
 /// Most processes of one tree that are looked at.
 const LIMIT: usize = 4096;
+
+/// Bytes of the line that tells of a process: some fifty numbers.
+const MOST_LINE: usize = 2048;
 
 /// The name of every resident: that of the program which it is.
 const RESIDENT_NAME: &str = "tool-client";
@@ -40,7 +44,11 @@ pub(super) struct Process {
 impl Process {
     /// That process, if it is there and may be seen from here.
     pub(super) fn look(pid: u32) -> Option<Self> {
-        parse(&fs::read_to_string(format!("{PROC}/{pid}/stat")).ok()?)
+        // The kernel writes the line anew for each read: one has to do.
+        let mut line = [0; MOST_LINE];
+        let mut file = File::open(format!("{PROC}/{pid}/stat")).ok()?;
+        let length = file.read(&mut line).ok()?;
+        parse(&String::from_utf8_lossy(line.get(..length)?))
     }
 
     /// Whether it has not ended; a zombie has.

@@ -77,10 +77,11 @@ impl State {
 
     /// What was last heard of it.
     pub(super) fn known(&self) -> Option<Known> {
-        let mut text = String::new();
+        // Each call reads it, and what we write there fits into one piece.
+        let mut bytes = Vec::with_capacity(1024);
         let file = open_own(&self.file, OpenOptions::new().read(true)).ok()?;
-        file.take(LIMIT).read_to_string(&mut text).ok()?;
-        let written: Written = serde_json::from_str(&text).ok()?;
+        file.take(LIMIT).read_to_end(&mut bytes).ok()?;
+        let written: Written = serde_json::from_slice(&bytes).ok()?;
         (written.runtime == self.runtime.name()).then(|| Known::from(written))
     }
 

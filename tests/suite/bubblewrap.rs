@@ -134,9 +134,7 @@ fn what_bounds_an_agent_goes_with_its_sandbox() {
 
 /// Agents of this world's home that have a cgroup.
 fn bounded(world: &World) -> Vec<String> {
-    beige::sandbox::bubblewrap::agents(
-        &beige::sandbox::instance(&beige::config::Home::new(world.home())).unwrap(),
-    )
+    beige::sandbox::bubblewrap::agents(&beige::config::Home::new(world.home())).unwrap()
 }
 
 /// The user that tests run `beige` as beside root.

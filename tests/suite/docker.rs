@@ -387,6 +387,9 @@ fn auto_keeps_docker_for_an_agent_that_has_a_container() {
             Finished::from(command.env("DOCKER_HOST", &nowhere).output().expect("beige runs"))
         };
         let exec = || without_docker(&["exec", "a", "--", "echo", "on"]);
+        // Whoever has a link needs no daemon for a call.
+        assert_eq!(exec().expect(0).text(), "on\n");
+        world.ask(&["kill", &world.containers()[0]]);
         let told = exec().expect(125).stderr;
         let advice = ["stays Docker's", "`beige sandbox rm a`", "systemctl start docker"];
         assert!(advice.iter().all(|it| told.contains(it)), "{told}");

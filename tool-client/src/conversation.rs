@@ -34,22 +34,23 @@ impl Conversation {
     /// Takes over standard input and output; it will say first that it is
     /// ready.
     pub(crate) fn standard() -> io::Result<Self> {
-        Self::over(Ends::Standard)
+        let (input, output) = (rustix::stdio::stdin(), rustix::stdio::stdout());
+        do_not_block(input)?;
+        do_not_block(output)?;
+        Ok(Self::over(Ends::Standard))
     }
 
     /// Takes over a stream socket for both ways, likewise.
     pub(crate) fn on(socket: OwnedFd) -> io::Result<Self> {
-        Self::over(Ends::Socket(socket))
+        do_not_block(socket.as_fd())?;
+        Ok(Self::over(Ends::Socket(socket)))
     }
 
-    fn over(ends: Ends) -> io::Result<Self> {
-        for end in [ends.input(), ends.output()] {
-            fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)?;
-        }
+    fn over(ends: Ends) -> Self {
         let (decoder, queue) = (Decoder::default(), VecDeque::new());
         let mut conversation = Self { ends, decoder, queue, ended: false, gone: false };
         conversation.queue(frame::READY, b"");
-        Ok(conversation)
+        conversation
     }
 
     /// The input has ended: nothing more will come.
@@ -238,6 +239,10 @@ fn in_one_frame(report: &Value) -> Value {
 /// The nearest border of a character at or before that byte.
 fn floor(text: &str, at: usize) -> usize {
     (0..=at).rev().find(|it| text.is_char_boundary(*it)).unwrap_or(0)
+}
+
+fn do_not_block(end: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    fcntl_setfl(end, fcntl_getfl(end)? | OFlags::NONBLOCK)
 }
 
 /// Whether whoever holds the other end of it has left.

@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
+    SocketFlags, SocketType, connect, recv, send, sendmsg, socket_with,
 };
 use rustix::process::{Pid, getpid, getppid};
 
@@ -23,6 +23,10 @@ pub(crate) const NAME: &[u8] = b"beige-init";
 
 /// What PID 1 answers once it watches over the supervisor.
 pub(crate) const ACCEPTED: &[u8] = b"w";
+
+/// What a supervisor says that has taken the call it was handed; from then on
+/// the resident keeps it for no other.
+pub(crate) const TAKEN: u8 = b't';
 
 /// What begins the farewell: the numbers of the children that may live on
 /// follow, each on a line of its own.
@@ -35,8 +39,10 @@ pub(crate) const MOST_PIPES: usize = 2;
 pub(crate) struct Registration(Option<OwnedFd>);
 
 impl Registration {
-    /// The word with the resident that started this process.
+    /// The word with the resident that started this process and has handed it
+    /// a call: it is taken.
     pub(crate) fn with(control: OwnedFd) -> Self {
+        let _ = send(&control, &[TAKEN], SendFlags::NOSIGNAL);
         Self(Some(control))
     }
 

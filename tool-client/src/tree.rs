@@ -6,7 +6,8 @@
 //! through /proc that finds nothing proves nothing.
 
 use std::collections::{HashMap, HashSet};
-use std::fs;
+use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,10 @@ const QUIET_ROUNDS: usize = 5;
 
 /// Looks at the direct children between two looks through all of /proc.
 const SHORT_ROUNDS: usize = 64;
+
+/// Bytes of a line of /proc/PID/stat: a name of at most 16 characters, four
+/// bytes for each that is escaped, and 51 numbers.
+const MOST_STAT: usize = 2048;
 
 /// Deaths waited for in one round; the rest are seen in the next.
 const WATCHED: usize = 64;
@@ -58,7 +63,10 @@ pub(crate) fn processes() -> Vec<Process> {
 
 /// The process of that number, if there is one.
 pub(crate) fn process(pid: i32) -> Option<Process> {
-    parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    // The kernel gives the line whole to the first read that has room.
+    let mut line = [0; MOST_STAT];
+    let length = File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+    parse(line.get(..length)?)
 }
 
 /// Reads a line of /proc/PID/stat. The name in it is the process's own choice

@@ -14,6 +14,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::CWD;
+use rustix::process::{Resource, Rlimit};
 use serde_json::{Value, json};
 use support::link::{Call, Link, Listener, Resident, recv_ready};
 use tool_client::{frame, link};
@@ -272,13 +274,41 @@ fn a_spare_that_is_killed_or_stopped_is_no_loss() {
         let spare = children(resident.pid).into_iter().next().unwrap();
         kill(spare);
         runs(&link, "next");
-        wait_until(|| !lives(spare) && children(resident.pid).len() == 1);
+        wait_until(|| children(resident.pid).len() == 1);
     }
     wait_until(|| children(resident.pid).len() == 1);
     let spare = children(resident.pid).into_iter().next().unwrap();
     let pid = rustix::process::Pid::from_raw(spare).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     runs(&link, "stopped");
+}
+
+#[test]
+fn a_call_waits_while_no_process_can_be_started_and_files_are_served() {
+    let resident = Resident::start(600);
+    let link = resident.link();
+    let pid = rustix::process::Pid::from_raw(resident.pid);
+    let usual = rustix::process::getrlimit(Resource::Nofile);
+    let limit = |current| {
+        let limit = Rlimit { current, maximum: usual.maximum };
+        rustix::process::prlimit(pid, Resource::Nofile, limit).unwrap();
+    };
+    let is_open = |it: &u64| Path::new(&format!("/proc/{}/fd/{it}", resident.pid)).is_symlink();
+    let first_free = || (0..).find(|it| !is_open(it)).unwrap();
+    // Once it is quiet.
+    let stat = json!({"op": "stat", "path": "/", "workspace": "/"});
+    assert_eq!(link.file(&stat, b"").exit["kind"], "folder");
+    // Room for one descriptor, none for the two of a pair to a supervisor.
+    let first = first_free();
+    limit(Some(first + 1));
+    let waiting = link.hand_over(link::RUN);
+    wait_until(|| is_open(&first));
+    limit(Some(first_free() + 1));
+    assert_eq!(link.call(link::FILE).pid, resident.pid);
+    assert_eq!(children(resident.pid), HashSet::new());
+    limit(usual.current);
+    let (_, pid) = recv_ready(&waiting);
+    assert_eq!(parent(pid), resident.pid);
 }
 
 #[test]
@@ -306,7 +336,7 @@ fn nothing_inside_can_read_trace_or_kill_the_resident() {
     let link = resident.link();
     let told = link
         .sh("kill -9 1; kill -STOP 1; kill -TERM 1; cat /proc/1/environ /proc/1/maps; \
-             readlink /proc/1/exe; ls /proc/1/fd; echo done")
+             readlink /proc/1/exe /proc/1/fd/0; echo done")
         .end();
     assert_eq!(told.stdout, b"done\n", "{}", String::from_utf8_lossy(&told.stdout));
     for path in
@@ -347,25 +377,24 @@ fn it_leaves_when_nobody_has_needed_it_for_so_long() {
     assert!(began.elapsed() >= Duration::from_secs(1));
 }
 
-/// Swaps a folder and a link to one elsewhere under the same name until told
-/// to stop, while the operation is done again and again.
-fn swapped_while(scratch: &Path, elsewhere: &Path, mut act: impl FnMut(usize)) {
+/// Does the operation again and again, while a folder and a link under its name
+/// change places, until it has met both.
+fn while_swapped(scratch: &Path, mut succeeds: impl FnMut() -> bool) {
+    let (name, other) = (scratch.join("it"), scratch.join("other"));
     let stop = AtomicBool::new(false);
-    let (name, folder, planted) =
-        (scratch.join("it"), scratch.join("folder"), scratch.join("planted"));
-    fs::create_dir(&folder).unwrap();
-    symlink(elsewhere, &planted).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let flags = rustix::fs::RenameFlags::EXCHANGE;
             while !stop.load(Ordering::Relaxed) {
-                for real in [&folder, &planted] {
-                    fs::rename(real, &name).unwrap();
-                    fs::rename(&name, real).unwrap();
-                }
+                let _ = rustix::fs::renameat_with(CWD, &name, CWD, &other, flags);
             }
         });
-        (0..300).for_each(&mut act);
+        let (until, mut met) = (Instant::now() + Duration::from_secs(20), [0; 2]);
+        while (met[0] < 50 || met[1] < 50) && Instant::now() < until {
+            met[usize::from(succeeds())] += 1;
+        }
         stop.store(true, Ordering::Relaxed);
+        assert!(met[0] > 0 && met[1] > 0, "{met:?}");
     });
 }
 
@@ -374,20 +403,28 @@ fn a_link_that_is_swapped_in_leads_no_operation_out() {
     let resident = Resident::in_sandbox();
     let link = resident.link();
     let scratch = resident.scratch.path();
-    // What stands outside of the sandbox's root can be reached by no name, but
-    // by the links that the kernel makes for a process: here the resident's.
-    let elsewhere = Path::new("/proc/self/root").join(scratch.strip_prefix("/").unwrap());
-    fs::write(scratch.join("secret"), "secret").unwrap();
-    swapped_while(scratch, &elsewhere, |round| {
-        let path = if round % 2 == 0 { "it/secret" } else { "it/../it/secret" };
-        let read = json!({"op": "read", "path": path, "workspace": scratch});
-        assert!(link.file(&read, b"").stdout.is_empty());
-        let write = json!({"op": "write", "path": path, "bytes": 1, "workspace": scratch});
-        link.file(&write, b"x");
-        let _ = fs::remove_file(scratch.join("folder/secret"));
-        let _ = fs::remove_dir_all(scratch.join("it"));
-        let patch = json!({"op": "patch", "path": path, "oldBytes": 1, "newBytes": 1, "workspace": scratch});
-        link.file(&patch, b"se");
-        assert_eq!(fs::read(scratch.join("secret")).unwrap(), b"secret");
-    });
+    // No name leads out of the root, but the links that the kernel makes for a
+    // process do not go by names: here the resident's own.
+    let hidden = scratch.join("hidden");
+    fs::create_dir(&hidden).unwrap();
+    fs::write(hidden.join("f"), "outside").unwrap();
+    fs::create_dir(scratch.join("it")).unwrap();
+    fs::write(scratch.join("it/f"), "inside").unwrap();
+    let planted = Path::new("/proc/self/root").join(hidden.strip_prefix("/").unwrap());
+    symlink(planted, scratch.join("other")).unwrap();
+    for path in ["it/f", "it/../it/f", "./it//f"] {
+        let ask = |op: &str, more: Value, input: &[u8]| {
+            let mut request = json!({"op": op, "path": path, "workspace": scratch});
+            request.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let told = link.file(&request, input);
+            assert_ne!(told.stdout, b"outside", "{op}");
+            assert_eq!(fs::read(hidden.join("f")).unwrap(), b"outside", "{op}");
+            assert_eq!(fs::read_dir(&hidden).unwrap().count(), 1, "{op}");
+            told.exit["error"].is_null()
+        };
+        while_swapped(scratch, || ask("read", json!({}), b""));
+        while_swapped(scratch, || ask("write", json!({"bytes": 6}), b"inside"));
+        while_swapped(scratch, || ask("patch", json!({"oldBytes": 2, "newBytes": 2}), b"inin"));
+        while_swapped(scratch, || ask("stat", json!({}), b""));
+    }
 }

@@ -6,7 +6,7 @@ mod engines;
 use super::{Check, Patient};
 use crate::config::{Agent, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice};
 use crate::error::{Error, Kind, Result};
-use crate::gateway::runtime::{Auto, decide};
+use crate::gateway::runtime::{Auto, decide, keeps_bubblewrap};
 use crate::sandbox::bubblewrap::{self, Bubblewrap, HostLayout};
 use crate::sandbox::containers::{Engine, Facts, engine_of, image};
 use crate::sandbox::foresee;
@@ -59,6 +59,9 @@ pub(super) fn check(patient: &Patient, runtimes: &Runtimes) -> Vec<Check> {
     checks
 }
 
+/// Why an agent has bubblewrap whatever the engines say.
+const STAYS: &str = "its sandbox runs: `beige sandbox rm` ends it, and the next call chooses anew";
+
 fn judge_bubblewrap(patient: &Patient, runtimes: &Runtimes) -> Check {
     let name = "bubblewrap";
     let error = match &runtimes.bubblewrap {
@@ -99,6 +102,10 @@ fn judge_agent(home: &Home, agent: &Agent, runtimes: &Runtimes) -> Check {
             Ok(()) => return in_bubblewrap(name, home, agent, None),
             Err(error) => Err(error),
         },
+        RuntimeChoice::Auto if keeps_bubblewrap(home, agent) => {
+            let stays = || Auto::Bubblewrap(Error::new(Kind::Sandbox, STAYS));
+            runtimes.bubblewrap_serves().map(|()| stays())
+        }
         RuntimeChoice::Auto => match engine_of(&home.sandbox_state(&agent.name)) {
             Some(engine) if runtimes.of(engine).facts().is_err() => {
                 return kept_by_silent(name, agent, engine);

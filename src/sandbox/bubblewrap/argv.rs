@@ -16,7 +16,7 @@ use std::process::Command;
 
 use super::host::HostLayout;
 use crate::config::{Home, Network};
-use crate::sandbox::{Role, Spec};
+use crate::sandbox::{Role, Spec, fingerprint};
 
 /// Where the outer bwrap puts the folders that the inner one mounts.
 const REACHABLE: &str = "/mnt";
@@ -31,9 +31,8 @@ const LEAST_TMP_BYTES: u64 = 1024 * 1024;
 pub(super) const ACCOUNT_FILES: [&str; 2] = ["passwd", "group"];
 
 /// Namespaces and rights, the same for every sandbox and for the trial.
-const WALLS: [&str; 12] = [
+const WALLS: [&str; 11] = [
     "--as-pid-1",
-    "--die-with-parent",
     "--new-session",
     "--unshare-user",
     "--disable-userns",
@@ -46,17 +45,45 @@ const WALLS: [&str; 12] = [
     "--clearenv",
 ];
 
-/// The command that starts tool-client in that role inside.
+/// How long a resident waits for anybody who listens, in seconds, before it
+/// ends with its sandbox.
+const LEAVE_AFTER: &str = "60";
+
+/// The command that starts tool-client in that role in a sandbox of its own,
+/// which ends with the thread that started it.
 pub(super) fn command(spec: &Spec, host: &HostLayout, role: Role) -> Command {
+    inside(spec, host, Some(LEASH), &[role.flag()])
+}
+
+/// The command that starts a resident: its sandbox lives on when the starter
+/// ends, and ends by itself when nobody has listened for a while.
+pub(super) fn resident(spec: &Spec, host: &HostLayout) -> Command {
+    inside(spec, host, None, &["--init", "--leave-after", LEAVE_AFTER])
+}
+
+/// Changes whenever a resident's sandbox must be made anew.
+pub(super) fn spec_hash(spec: &Spec, host: &HostLayout) -> String {
+    let binds = binds(spec);
+    let command = resident(spec, host);
+    fingerprint::of(command.get_args(), binds.iter().map(|it| it.source.as_path()))
+}
+
+/// Ends a bwrap with the thread that started it.
+const LEASH: &str = "--die-with-parent";
+
+/// tool-client with those arguments as the first process of a sandbox.
+fn inside(spec: &Spec, host: &HostLayout, leash: Option<&str>, arguments: &[&str]) -> Command {
     let mut binds = binds(spec);
     let mut words = Vec::new();
     if let Some(setpriv) = &host.setpriv {
-        outer(&mut words, &mut binds);
+        outer(&mut words, &mut binds, leash);
         give_up_root(&mut words, setpriv, spec.uid, spec.gid);
         words.push(host.bwrap.clone().into());
     }
+    words.extend(leash.map(OsString::from));
     inner(&mut words, spec, host, &binds);
-    words.extend(["--", "/beige/tool-client", role.flag()].map(OsString::from));
+    extend(&mut words, &["--", "/beige/tool-client"]);
+    extend(&mut words, arguments);
     started(host, words)
 }
 
@@ -65,10 +92,11 @@ pub(super) fn command(spec: &Spec, host: &HostLayout, role: Role) -> Command {
 pub(super) fn trial(host: &HostLayout) -> Command {
     let mut words = Vec::new();
     if let Some(setpriv) = &host.setpriv {
-        outer(&mut words, &mut []);
+        outer(&mut words, &mut [], Some(LEASH));
         give_up_root(&mut words, setpriv, NOBODY, NOBODY);
         words.push(host.bwrap.clone().into());
     }
+    words.push(LEASH.into());
     words.extend(WALLS.map(OsString::from));
     extend(&mut words, &["--unshare-net", "--ro-bind", "/", "/", "--dev", "/dev"]);
     extend(&mut words, &["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys", "--"]);
@@ -131,9 +159,9 @@ fn binds(spec: &Spec) -> Vec<Bind> {
 
 /// Makes every source reachable for one who may not walk to it, and lets the
 /// binds start from there.
-fn outer(words: &mut Vec<OsString>, binds: &mut [Bind]) {
-    extend(words, &["--unshare-pid", "--die-with-parent", "--dev-bind", "/", "/"]);
-    extend(words, &["--tmpfs", REACHABLE]);
+fn outer(words: &mut Vec<OsString>, binds: &mut [Bind], leash: Option<&str>) {
+    words.extend(leash.map(OsString::from));
+    extend(words, &["--unshare-pid", "--dev-bind", "/", "/", "--tmpfs", REACHABLE]);
     for (number, bind) in binds.iter_mut().enumerate() {
         let reachable = Path::new(REACHABLE).join(number.to_string());
         let source = std::mem::replace(&mut bind.source, reachable.clone());
@@ -259,7 +287,7 @@ mod tests {
     fn an_ordinary_gateway_starts_one_bwrap() {
         check(
             &command(&spec(), &host(None), Role::Run),
-            "--as-pid-1 --die-with-parent --new-session
+            "--die-with-parent --as-pid-1 --new-session
              --unshare-user --disable-userns --unshare-pid --unshare-ipc --unshare-uts
              --unshare-cgroup-try --cap-drop ALL --clearenv --unshare-net
              --ro-bind /usr /usr --ro-bind /etc/ssl/certs /etc/ssl/certs --symlink usr/bin /bin
@@ -281,14 +309,14 @@ mod tests {
     fn a_root_gateway_gives_up_root_between_two() {
         check(
             &command(&spec(), &host(Some("/usr/bin/setpriv")), Role::File),
-            "--unshare-pid --die-with-parent --dev-bind / / --tmpfs /mnt
+            "--die-with-parent --unshare-pid --dev-bind / / --tmpfs /mnt
              --bind /w /mnt/0 --ro-bind /srv/x~y /mnt/1
              --ro-bind /h/agents/a/etc/passwd /mnt/2 --ro-bind /h/agents/a/etc/group /mnt/3
              --ro-bind /h/agents/a/etc/hosts /mnt/4 --ro-bind /h/agents/a/launchers /mnt/5
              --ro-bind /h/data/packages/kv /mnt/6 --ro-bind /h/sockets/a /mnt/7 --
              /usr/bin/setpriv --reuid=1234 --regid=1235 --clear-groups --no-new-privs
              --inh-caps=-all --bounding-set=-all --
-             /usr/bin/bwrap --as-pid-1 --die-with-parent --new-session
+             /usr/bin/bwrap --die-with-parent --as-pid-1 --new-session
              --unshare-user --disable-userns --unshare-pid --unshare-ipc --unshare-uts
              --unshare-cgroup-try --cap-drop ALL --clearenv --unshare-net
              --ro-bind /usr /usr --ro-bind /etc/ssl/certs /etc/ssl/certs --symlink usr/bin /bin
@@ -301,6 +329,45 @@ mod tests {
              --proc /proc --ro-bind /proc/sys /proc/sys
              --remount-ro / --chdir /workspace -- /beige/tool-client --file",
         );
+    }
+
+    /// The words of a call without its leash and its role, and those of the
+    /// resident without what it is started as.
+    #[track_caller]
+    fn check_same_walls(host: &HostLayout, leashes: usize) {
+        let words = |it: Command| -> Vec<String> {
+            it.get_args().map(|it| it.to_string_lossy().into_owned()).collect()
+        };
+        let call = words(command(&spec(), host, Role::Run));
+        let resident = words(resident(&spec(), host));
+        assert_eq!(call.iter().filter(|it| *it == LEASH).count(), leashes);
+        let mut want: Vec<String> = call.into_iter().filter(|it| it != LEASH).collect();
+        assert_eq!(want.pop().as_deref(), Some("--run"));
+        want.extend(["--init", "--leave-after", "60"].map(str::to_owned));
+        assert_eq!(resident, want);
+    }
+
+    #[test]
+    fn a_resident_has_the_same_walls_and_no_leash() {
+        check_same_walls(&host(None), 1);
+        check_same_walls(&host(Some("/usr/bin/setpriv")), 2);
+    }
+
+    #[test]
+    fn whatever_is_mounted_or_bounded_by_the_walls_makes_it_anew() {
+        let hash = |spec: &Spec| spec_hash(spec, &host(None));
+        let same = hash(&spec());
+        assert_eq!(hash(&spec()), same);
+        assert_eq!(hash(&Spec { pids: 7, cpus: Some(2.0), ..spec() }), same, "a cgroup's");
+        for other in [
+            Spec { workspace: "/w2".into(), ..spec() },
+            Spec { mounts: Vec::new(), ..spec() },
+            Spec { network: Some(Network::Open), ..spec() },
+            Spec { memory_bytes: 800 << 20, ..spec() },
+        ] {
+            assert_ne!(hash(&other), same);
+        }
+        assert_ne!(spec_hash(&Spec { uid: 7, ..spec() }, &host(Some("/s"))), same);
     }
 
     #[test]

@@ -3,16 +3,13 @@
 //! paths that the client's own notation cannot carry unchanged.
 
 use std::ffi::OsString;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-
-use ring::digest::{SHA256, digest};
 
 use super::engine::{Bounded, Engine, Terms};
 use crate::config::Network;
 use crate::error::{Error, Kind, Result};
+use crate::sandbox::fingerprint::{self, hex};
 use crate::sandbox::{Role, Spec};
 
 /// Label: the home whose gateway owns the container.
@@ -82,23 +79,8 @@ pub fn exec_command(engine: Engine, spec: &Spec, role: Role) -> Command {
 /// the mounts lead to now. A folder that was made anew under its old name is
 /// not the one that a running container shows.
 pub fn spec_hash(engine: Engine, spec: &Spec) -> Result<String> {
-    let mut covered = env!("CARGO_PKG_VERSION").as_bytes().to_vec();
-    for argument in container_arguments(engine, spec, Bounded::ALL)? {
-        // A NUL cannot stand in an argument, so no two lists look the same.
-        covered.push(0);
-        covered.extend_from_slice(argument.as_encoded_bytes());
-    }
-    for (folder, ..) in mounts(spec) {
-        covered.push(0);
-        covered.extend_from_slice(&folder_number(folder).to_be_bytes());
-    }
-    Ok(hex(&covered, 32))
-}
-
-/// The inode of a folder. Files are replaced by every editor, and nobody
-/// expects a sandbox to end by that: they count as 0, as does what is absent.
-fn folder_number(path: &Path) -> u64 {
-    fs::metadata(path).ok().filter(fs::Metadata::is_dir).map_or(0, |it| it.ino())
+    let folders = mounts(spec).into_iter().map(|(folder, ..)| folder);
+    Ok(fingerprint::of(container_arguments(engine, spec, Bounded::ALL)?, folders))
 }
 
 /// All arguments of `run` that say what the container is.
@@ -221,14 +203,6 @@ fn field(key: &str, path: &Path) -> Result<String, String> {
         return Ok(format!("\"{}\"", field.replace('"', "\"\"")));
     }
     Ok(field)
-}
-
-/// The first `digits` hex digits of the SHA-256 of it.
-fn hex(bytes: &[u8], digits: usize) -> String {
-    let sum = digest(&SHA256, bytes);
-    let mut text: String = sum.as_ref().iter().map(|it| format!("{it:02x}")).collect();
-    text.truncate(digits);
-    text
 }
 
 #[cfg(test)]

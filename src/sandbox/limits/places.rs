@@ -117,7 +117,7 @@ fn with_no_slash(path: &Path) -> PathBuf {
 }
 
 /// The path in `/proc/self/cgroup` of the hierarchy whose names please.
-fn own_path(cgroup: &str, mut pleases: impl FnMut(&str) -> bool) -> Option<&str> {
+pub(super) fn own_path(cgroup: &str, mut pleases: impl FnMut(&str) -> bool) -> Option<&str> {
     cgroup.lines().find_map(|line| {
         let mut parts = line.splitn(3, ':').skip(1);
         let (named, path) = (parts.next()?, parts.next()?);

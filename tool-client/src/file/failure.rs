@@ -89,7 +89,9 @@ fn cause(error: &io::Error) -> (Code, String) {
         Some(Errno::NOTDIR | Errno::EXIST) => {
             (Code::Other, "a part of the path is a file, not a folder")
         }
-        Some(Errno::LOOP) => (Code::Other, "its links lead round in a circle"),
+        Some(Errno::LOOP) => {
+            (Code::Other, "its links lead round in a circle, or through one of /proc")
+        }
         Some(Errno::NAMETOOLONG) => (Code::Other, "the name is too long"),
         Some(Errno::NOSPC | Errno::DQUOT) => {
             (Code::Other, "the disk is full; remove something first, nothing was changed")

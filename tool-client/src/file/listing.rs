@@ -1,5 +1,6 @@
 //! Lists a folder: names sorted, folders with a slash behind them.
 
+use std::collections::BinaryHeap;
 use std::fs::File;
 use std::io;
 
@@ -9,12 +10,10 @@ use serde_json::{Value, json};
 /// Entries shown.
 const SHOWN: usize = 1000;
 
-/// Entries held to be sorted; a folder with more is shown in part.
-const HELD: usize = 100_000;
-
 /// The listing of that folder.
 pub(crate) fn list(folder: &File) -> io::Result<Value> {
-    let mut entries = Vec::new();
+    // The first ones by name, the last of them on top.
+    let mut first = BinaryHeap::new();
     let mut total = 0;
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
@@ -23,12 +22,13 @@ pub(crate) fn list(folder: &File) -> io::Result<Value> {
             continue;
         }
         total += 1;
-        if entries.len() < HELD {
-            let slash = if entry.file_type() == FileType::Directory { "/" } else { "" };
-            entries.push(format!("{}{slash}", String::from_utf8_lossy(name)));
+        let slash = if entry.file_type() == FileType::Directory { "/" } else { "" };
+        first.push([&String::from_utf8_lossy(name), slash].concat());
+        if first.len() > SHOWN {
+            first.pop();
         }
     }
-    entries.sort_unstable();
+    let mut entries = first.into_sorted_vec();
     entries.truncate(fitting(&entries));
     let more = total - entries.len();
     Ok(json!({ "kind": "folder", "entries": entries, "more": more }))
@@ -41,5 +41,5 @@ fn fitting(entries: &[String]) -> usize {
         bytes += json!(it).to_string().len() + 1;
         bytes <= tool_client::frame::MAX_PAYLOAD
     };
-    entries.iter().take(SHOWN).take_while(fits).count()
+    entries.iter().take_while(fits).count()
 }

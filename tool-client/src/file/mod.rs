@@ -70,14 +70,23 @@ pub(crate) fn run() -> ExitCode {
     }
 }
 
-/// Does the one operation that is asked for there, inside of PID 1. Where the
-/// kernel does not resolve paths as that needs, the conversation ends before it
-/// began, and the gateway enters by `--file`.
-pub(crate) fn serve_inside(conversation: Conversation) {
-    if let Ok(root) = Root::open()
-        && root.is_scoped()
-    {
-        serve(conversation, &root);
+/// What the threads of PID 1 have open from the start, so that they need little
+/// when little is left.
+pub(crate) struct Inside(Option<Root>);
+
+impl Inside {
+    /// Opens it.
+    pub(crate) fn open() -> Self {
+        Self(Root::open().ok().filter(Root::is_scoped))
+    }
+
+    /// Does the one operation that is asked for there. Where the kernel does not
+    /// resolve paths as that needs, the conversation ends before it began, and
+    /// the gateway enters by `--file`.
+    pub(crate) fn serve(&self, conversation: Conversation) {
+        if let Some(root) = &self.0 {
+            serve(conversation, root);
+        }
     }
 }
 

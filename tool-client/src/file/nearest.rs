@@ -5,6 +5,9 @@
 /// Bytes of a line that are compared and shown.
 const MOST: usize = 200;
 
+/// Lines compared after those that are right: many lines may be alike.
+const MOST_COMPARED: usize = 1_000_000;
+
 /// The nearest place.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Nearest {
@@ -20,46 +23,57 @@ pub(crate) struct Nearest {
 /// alike, the one after which the most lines are right. `None` if none is even
 /// half like it.
 pub(crate) fn nearest(content: &[u8], old: &[u8]) -> Option<Nearest> {
-    let file: Vec<&[u8]> = lines(content);
-    let wanted: Vec<&[u8]> = lines(old);
-    let skipped = wanted.iter().position(|it| !it.trim_ascii().is_empty())?;
-    let wanted = &wanted[skipped..];
-    let first = wanted.first()?.trim_ascii();
-    let (mut best, mut best_score) = (0, (0, 0));
-    for (at, line) in file.iter().enumerate() {
-        let alike = likeness(line.trim_ascii(), first);
+    let (content, old) = (without_end(content), without_end(old));
+    let wanted = starts(old).find(|it| !line_at(old, *it).trim_ascii().is_empty())?;
+    let wanted = &old[wanted..];
+    let first = line_at(wanted, 0).trim_ascii();
+    let mut best = Best::default();
+    let mut budget = MOST_COMPARED;
+    for (number, start) in starts(content).enumerate() {
+        let alike = likeness(line_at(content, start).trim_ascii(), first);
         // Only a line that is right is worth a look at those after it.
-        let run = if alike == 100 { right_lines(&file[at..], wanted) } else { 0 };
-        if (alike, run) > best_score {
-            (best, best_score) = (at, (alike, run));
+        let run = if alike == 100 { right_lines(&content[start..], wanted, budget) } else { 0 };
+        budget = budget.saturating_sub(run);
+        if (alike, run) > (best.alike, best.run) {
+            best = Best { alike, run, number, start };
         }
     }
-    (best_score.0 >= 50).then(|| explain(&file, wanted, best, best_score.1))
+    (best.alike >= 50).then(|| explain(&content[best.start..], wanted, &best))
 }
 
-/// Lines that are the same from there on, white space aside.
-fn right_lines(file: &[&[u8]], wanted: &[&[u8]]) -> usize {
-    file.iter().zip(wanted).take_while(|(a, b)| a.trim_ascii() == b.trim_ascii()).count()
+/// The best place so far.
+#[derive(Default)]
+struct Best {
+    alike: usize,
+    /// Lines that are right.
+    run: usize,
+    /// From 0.
+    number: usize,
+    start: usize,
 }
 
-fn explain(file: &[&[u8]], wanted: &[&[u8]], at: usize, right: usize) -> Nearest {
-    let pairs = || file[at..].iter().zip(wanted).enumerate();
-    let whole = wanted.len() == 1 || right == wanted.len();
+/// Lines that are the same from there on, white space aside; `most` at most.
+fn right_lines(file: &[u8], wanted: &[u8], most: usize) -> usize {
+    let pairs = lines(file).zip(lines(wanted)).take(most.max(1));
+    pairs.take_while(|(a, b)| a.trim_ascii() == b.trim_ascii()).count()
+}
+
+/// What differs from the best place on.
+fn explain(file: &[u8], wanted: &[u8], best: &Best) -> Nearest {
+    let right = best.run;
+    let whole = lines(wanted).nth(1).is_none() || lines(wanted).nth(right).is_none();
     let (offset, why) = if right == 0 {
-        (0, "the text differs".to_owned())
+        (0, "the text differs")
     } else if whole {
-        let spaces = pairs().find(|(_, (a, b))| a != b);
-        (
-            spaces.map_or(0, |it| it.0),
-            "only the white space differs: compare tabs, spaces and line ends".into(),
-        )
-    } else if at + right >= file.len() {
-        (right - 1, "the file ends here, the old text goes on".into())
+        let spaces = lines(file).zip(lines(wanted)).position(|(a, b)| a != b);
+        (spaces.unwrap_or(0), "only the white space differs: compare tabs, spaces and line ends")
+    } else if lines(file).nth(right).is_none() {
+        (right - 1, "the file ends here, the old text goes on")
     } else {
-        (right, "the lines before are right, this one differs".into())
+        (right, "the lines before are right, this one differs")
     };
-    let line = file.get(at + offset).copied().unwrap_or_default();
-    Nearest { line: at + offset + 1, text: shown(line), why }
+    let line = lines(file).nth(offset).unwrap_or_default();
+    Nearest { line: best.number + offset + 1, text: shown(line), why: why.into() }
 }
 
 /// How alike two lines are, in percent: what they share at both ends.
@@ -73,9 +87,23 @@ fn likeness(line: &[u8], wanted: &[u8]) -> usize {
     ((start + end) * 100).checked_div(longer).unwrap_or(0)
 }
 
-fn lines(text: &[u8]) -> Vec<&[u8]> {
-    let text = text.strip_suffix(b"\n").unwrap_or(text);
-    text.split(|it| *it == b'\n').collect()
+fn without_end(text: &[u8]) -> &[u8] {
+    text.strip_suffix(b"\n").unwrap_or(text)
+}
+
+/// The lines of a text, one by one: a list of all may be larger than the text.
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|it| *it == b'\n')
+}
+
+/// Where its lines begin.
+fn starts(text: &[u8]) -> impl Iterator<Item = usize> {
+    let after = text.iter().enumerate().filter(|(_, it)| **it == b'\n').map(|(at, _)| at + 1);
+    std::iter::once(0).chain(after)
+}
+
+fn line_at(text: &[u8], start: usize) -> &[u8] {
+    lines(&text[start..]).next().unwrap_or_default()
 }
 
 /// The line with its white space made visible enough to be copied.

@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::sync::{Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -20,6 +21,12 @@ const MOST_FILE: u64 = 64 * 1024 * 1024;
 
 /// Largest old or new text, in bytes.
 const MOST_TEXT: u64 = 8 * 1024 * 1024;
+
+/// Bytes of a file or of the texts, over which patches take turns.
+const SMALL: usize = 1024 * 1024;
+
+/// Whose turn it is among the threads of this process.
+static TURN: Mutex<()> = Mutex::new(());
 
 /// Places named when there are several.
 const MOST_PLACES: usize = 10;
@@ -59,6 +66,9 @@ pub(crate) fn patch(
         texts.extend_from_slice(piece);
         Ok(())
     })?;
+    // What costs much memory is done one after the other: it may be PID 1's.
+    let large = texts.len() > SMALL || size(place) > SMALL as u64;
+    let _turn = large.then(|| TURN.lock().unwrap_or_else(PoisonError::into_inner));
     let (old, new) = texts.split_at(usize::try_from(old).unwrap_or(usize::MAX).min(texts.len()));
     let content = content(place)?;
     let change = find(&content, old, new).map_err(|it| explain(&it, place, &content, old))?;
@@ -70,6 +80,12 @@ pub(crate) fn patch(
     let (diff, line) = diff(&content, change.start, change.end, &change.with);
     let bytes = content.len() - (change.end - change.start) + change.with.len();
     Ok(json!({ "diff": diff, "line": line, "bytes": bytes }))
+}
+
+/// Bytes of the file now; 0 where that cannot be said yet.
+fn size(place: &Place<'_>) -> u64 {
+    let opened = open_file(place, "patch");
+    opened.map_or(0, |(_, stat)| u64::try_from(stat.st_size).unwrap_or(0))
 }
 
 fn content(place: &Place<'_>) -> Result<Vec<u8>, Failure> {
@@ -102,20 +118,21 @@ fn find(content: &[u8], old: &[u8], new: &[u8]) -> Result<Change, Unclear> {
 }
 
 fn find_exactly(content: &[u8], old: &[u8], with: Vec<u8>) -> Result<Change, Unclear> {
-    let places = places(content, old);
-    match places[..] {
-        [] => Err(Unclear::NoMatch),
-        [start] => Ok(Change { start, end: start + old.len(), with }),
+    let (count, first) = places(content, old);
+    match (count, first.first()) {
+        (1, Some(start)) => Ok(Change { start: *start, end: start + old.len(), with }),
+        (0, _) | (_, None) => Err(Unclear::NoMatch),
         _ => {
-            let first = places.iter().take(MOST_PLACES).map(|it| line_of(content, *it)).collect();
-            Err(Unclear::ManyMatches(places.len(), first))
+            let lines = first.iter().map(|it| line_of(content, *it)).collect();
+            Err(Unclear::ManyMatches(count, lines))
         }
     }
 }
 
-/// Every place of the needle, overlapping ones too, in time linear in both
-/// (Knuth, Morris, Pratt): a model's text is hostile as well.
-fn places(content: &[u8], needle: &[u8]) -> Vec<usize> {
+/// How many places the needle has, overlapping ones too, and the first of them,
+/// in time linear in both (Knuth, Morris, Pratt): a model's text is hostile as
+/// well.
+fn places(content: &[u8], needle: &[u8]) -> (usize, Vec<usize>) {
     let mut back = vec![0_usize; needle.len()];
     let mut matched = 0;
     for at in 1..needle.len() {
@@ -125,7 +142,7 @@ fn places(content: &[u8], needle: &[u8]) -> Vec<usize> {
         matched += usize::from(needle[at] == needle[matched]);
         back[at] = matched;
     }
-    let mut places = Vec::new();
+    let (mut count, mut first) = (0, Vec::new());
     matched = 0;
     for (at, byte) in content.iter().enumerate() {
         while matched > 0 && (matched == needle.len() || *byte != needle[matched]) {
@@ -133,10 +150,13 @@ fn places(content: &[u8], needle: &[u8]) -> Vec<usize> {
         }
         matched += usize::from(*byte == needle[matched]);
         if matched == needle.len() {
-            places.push(at + 1 - needle.len());
+            count += 1;
+            if first.len() < MOST_PLACES {
+                first.push(at + 1 - needle.len());
+            }
         }
     }
-    places
+    (count, first)
 }
 
 fn line_of(content: &[u8], at: usize) -> usize {
@@ -267,7 +287,7 @@ mod tests {
                     (0..content.len()).filter(|it| content[*it..].starts_with(needle)).collect();
                 assert_eq!(
                     places(content.as_bytes(), needle.as_bytes()),
-                    plain,
+                    (plain.len(), plain),
                     "{needle} in {content}"
                 );
             }

@@ -6,8 +6,9 @@
 //! Whoever swaps folders and links meanwhile wins nothing: a folder is resolved
 //! once, to a descriptor, and what is done in it goes by that.
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -95,7 +96,7 @@ impl Root {
             let name = path.file_name().ok_or(Errno::ISDIR)?;
             let folder = self.folder_at(parent)?;
             match readlinkat(&folder, name, Vec::new()) {
-                Ok(to) => path = parent.join(std::ffi::OsStr::from_bytes(to.as_bytes())),
+                Ok(to) => path = parent.join(OsStr::from_bytes(to.as_bytes())),
                 Err(Errno::NAMETOOLONG) => return Err(Errno::NAMETOOLONG),
                 Err(_) => return Ok(Spot { folder, name: name.into() }),
             }
@@ -143,7 +144,6 @@ impl Root {
 
 /// Whether it is in a process's folder of /proc.
 fn is_of_a_process(file: &OwnedFd) -> bool {
-    use std::os::fd::AsRawFd;
     if !fstatfs(file).is_ok_and(|it| it.f_type == PROC_SUPER_MAGIC) {
         return false;
     }
@@ -153,4 +153,53 @@ fn is_of_a_process(file: &OwnedFd) -> bool {
     path.as_bytes().strip_prefix(b"/proc").is_none_or(|rest| {
         rest.strip_prefix(b"/").and_then(<[u8]>::first).is_some_and(u8::is_ascii_digit)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scratch::Scratch;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    fn root() -> Root {
+        match Root::open() {
+            Ok(root) => root,
+            Err(error) => unreachable!("there is a root: {error}"),
+        }
+    }
+
+    #[track_caller]
+    fn refused(path: &str, want: Errno) {
+        let got = root().open_at(Path::new(path), OFlags::RDONLY | OFlags::NONBLOCK);
+        assert_eq!(got.err(), Some(want), "{path}");
+    }
+
+    #[test]
+    fn what_a_process_has_in_proc_is_not_opened() {
+        assert!(root().is_scoped(), "this kernel has openat2");
+        assert!(root().open_at(Path::new("/proc/version"), OFlags::RDONLY).is_ok());
+        assert!(root().open_at(Path::new("/proc/sys/kernel/ostype"), OFlags::RDONLY).is_ok());
+        refused("/proc/self/maps", Errno::ACCESS);
+        refused("/proc/thread-self/maps", Errno::ACCESS);
+        refused("/proc/self/../1/stat", Errno::ACCESS);
+        refused("/proc/self", Errno::ACCESS);
+        refused("/proc/self/root/proc/version", Errno::LOOP);
+        refused("/proc/self/cwd", Errno::LOOP);
+        refused("/proc/self/fd/0", Errno::LOOP);
+    }
+
+    #[test]
+    fn a_spot_is_what_the_links_at_the_end_lead_to() {
+        let scratch = Scratch::new();
+        let it = scratch.path();
+        assert!(symlink("folder/../other/f", it.join("a")).is_ok());
+        assert!(symlink(it.join("a"), it.join("b")).is_ok());
+        assert!(fs::create_dir(it.join("folder")).is_ok());
+        let Ok(spot) = root().spot(&it.join("b")) else { unreachable!("it can be made") };
+        assert_eq!(spot.name, Path::new("f"));
+        assert!(it.join("other").is_dir());
+        let made = rustix::fs::mkdirat(&spot.folder, "x", Mode::from_raw_mode(0o700));
+        assert!(made.is_ok() && it.join("other/x").is_dir());
+    }
 }

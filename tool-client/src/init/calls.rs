@@ -13,7 +13,7 @@ use rustix::net::{SendFlags, send};
 use tool_client::frame;
 
 use super::reaper::Reaper;
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, Waiting};
 use super::wards::Wards;
 use crate::conversation::hung_up;
 
@@ -33,7 +33,7 @@ const AHEAD_AGAIN: Duration = Duration::from_millis(200);
 /// The calls that wait, and when the next supervisor may be started.
 #[derive(Default)]
 pub(crate) struct Calls {
-    waiting: VecDeque<(OwnedFd, Instant)>,
+    waiting: VecDeque<Waiting>,
     retry_at: Option<Instant>,
     /// When one may be started ahead; `None` before the first call: whoever
     /// started this sandbox has put it within its limits by then.
@@ -46,7 +46,7 @@ impl Calls {
         if self.waiting.len() >= MOST_WAITING {
             return refuse(&call, "too many calls wait in this sandbox; try again later");
         }
-        self.waiting.push_back((call, now));
+        self.waiting.push_back(Waiting { call, since: now });
     }
 
     /// Whether one waits.
@@ -56,13 +56,19 @@ impl Calls {
 
     /// Hands over what can be handed over, and starts what is needed.
     pub(crate) fn advance(&mut self, wards: &mut Wards, reaper: &Reaper, now: Instant) {
-        while let Some((call, _)) = self.waiting.front() {
-            if wards.hand_over(call) {
+        for it in wards.taken_back() {
+            self.waiting.push_front(it);
+        }
+        while let Some(waiting) = self.waiting.pop_front() {
+            match wards.hand_over(waiting) {
                 // The next one is for the next call.
-                self.ahead_at = Some(now);
-                self.waiting.pop_front();
-            } else if !self.start(wards, reaper, now) {
-                break;
+                Ok(()) => self.ahead_at = Some(now),
+                Err(waiting) => {
+                    self.waiting.push_front(waiting);
+                    if !self.start(wards, reaper, now) {
+                        break;
+                    }
+                }
             }
         }
         if self.waiting.is_empty() && self.wants_spare(wards) && self.ahead_at <= Some(now) {
@@ -73,8 +79,10 @@ impl Calls {
     }
 
     /// When there is something to do without news.
-    pub(crate) fn due(&self, wards: &Wards) -> Option<Instant> {
-        if self.waiting.is_empty() {
+    pub(crate) fn due(&self, wards: &Wards, now: Instant) -> Option<Instant> {
+        if wards.has_more() {
+            Some(now)
+        } else if self.waiting.is_empty() {
             self.ahead_at.filter(|_| self.wants_spare(wards))
         } else {
             self.retry_at
@@ -84,7 +92,7 @@ impl Calls {
     /// What is to be waited for: those that hang up while they wait.
     pub(crate) fn interest<'a>(&'a self, interest: &mut Vec<PollFd<'a>>) {
         let empty = PollFlags::empty();
-        interest.extend(self.waiting.iter().map(|(it, _)| PollFd::new(it, empty)));
+        interest.extend(self.waiting.iter().map(|it| PollFd::new(&it.call, empty)));
     }
 
     fn wants_spare(&self, wards: &Wards) -> bool {
@@ -108,7 +116,7 @@ impl Calls {
 
     /// Lets those go that hung up, and tells those that waited long.
     fn give_up(&mut self, now: Instant) {
-        self.waiting.retain(|(call, since)| {
+        self.waiting.retain(|Waiting { call, since }| {
             let is_late = now.saturating_duration_since(*since) >= PATIENCE;
             if is_late {
                 refuse(call, "no process can be started in this sandbox: it has too many");
@@ -124,5 +132,62 @@ pub(crate) fn refuse(call: &OwnedFd, why: &str) {
     if let Ok(head) = frame::head(frame::EXIT, report.len()) {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         let _ = send(call, &[&head, report.as_slice()].concat(), flags);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
+    fn call() -> (UnixStream, OwnedFd) {
+        match UnixStream::pair() {
+            Ok((ours, theirs)) => (ours, theirs.into()),
+            Err(error) => unreachable!("{error}"),
+        }
+    }
+
+    #[track_caller]
+    fn refused(mut ours: UnixStream, why: &str) {
+        let mut said = Vec::new();
+        assert!(ours.read_to_end(&mut said).is_ok());
+        let mut said = said.as_slice();
+        let Ok(Some(frame)) = frame::read(&mut said) else { unreachable!("no frame: {said:?}") };
+        assert_eq!(frame.kind, frame::EXIT);
+        let Ok(report) = serde_json::from_slice::<serde_json::Value>(&frame.payload) else {
+            unreachable!("no JSON: {frame:?}")
+        };
+        assert!(report["error"].as_str().is_some_and(|it| it.contains(why)), "{report}");
+    }
+
+    #[test]
+    fn a_call_that_waits_too_long_is_told_so_and_one_that_hung_up_is_let_go() {
+        let (mut calls, now) = (Calls::default(), Instant::now());
+        let ((late, theirs), (gone, other)) = (call(), call());
+        calls.add(theirs, now);
+        calls.give_up(now);
+        calls.add(other, now);
+        drop(gone);
+        calls.give_up(now);
+        assert_eq!(calls.waiting.len(), 1);
+        calls.give_up(now + PATIENCE);
+        assert!(!calls.any());
+        refused(late, "no process can be started");
+    }
+
+    #[test]
+    fn too_many_calls_are_told_so_at_once() {
+        let (mut calls, now) = (Calls::default(), Instant::now());
+        let mut held = Vec::new();
+        for _ in 0..MOST_WAITING {
+            let (ours, theirs) = call();
+            held.push(ours);
+            calls.add(theirs, now);
+        }
+        let (ours, theirs) = call();
+        calls.add(theirs, now);
+        refused(ours, "too many calls wait");
+        assert_eq!(calls.waiting.len(), MOST_WAITING);
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::calls::refuse;
 use crate::conversation::Conversation;
-use crate::file;
+use crate::file::Inside;
 
 /// Threads that stay.
 const STAYING: usize = 2;
@@ -34,8 +34,8 @@ const STACK: usize = 256 * 1024;
 /// The threads and what waits for them.
 pub(crate) struct Files(Arc<Shared>);
 
-#[derive(Default)]
 struct Shared {
+    inside: Inside,
     queue: Mutex<Queue>,
     news: Condvar,
 }
@@ -50,7 +50,11 @@ struct Queue {
 impl Files {
     /// Starts the threads that stay; an error if not even they can be.
     pub(crate) fn start() -> io::Result<Self> {
-        let files = Self(Arc::default());
+        let files = Self(Arc::new(Shared {
+            inside: Inside::open(),
+            queue: Mutex::default(),
+            news: Condvar::default(),
+        }));
         for _ in 0..STAYING {
             files.start_one()?;
         }
@@ -104,7 +108,7 @@ impl Shared {
     fn work(&self) {
         while let Some(call) = self.next() {
             if let Ok(conversation) = Conversation::on(call) {
-                file::serve_inside(conversation);
+                self.inside.serve(conversation);
             }
         }
     }

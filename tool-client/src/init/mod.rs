@@ -28,7 +28,7 @@ use std::cell::RefCell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
@@ -45,6 +45,9 @@ use reaper::Reaper;
 pub(crate) use settings::Settings;
 use wards::Wards;
 
+/// Between two tries to wait that failed.
+const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
 /// All that PID 1 does.
 struct Resident<'a> {
     settings: &'a Settings,
@@ -56,8 +59,8 @@ struct Resident<'a> {
     files: Files,
     wards: RefCell<Wards>,
     reaper: Reaper,
-    /// Since when nobody has needed it.
-    idle: Instant,
+    /// Since when nobody has needed it, if so.
+    idle: Option<Instant>,
 }
 
 /// Runs the role; it ends when it cannot begin, or by `--leave-after`.
@@ -92,7 +95,7 @@ impl<'a> Resident<'a> {
             files: Files::start()?,
             wards: RefCell::default(),
             reaper: Reaper::start()?,
-            idle: Instant::now(),
+            idle: Some(Instant::now()),
         })
     }
 
@@ -100,9 +103,8 @@ impl<'a> Resident<'a> {
         loop {
             let now = Instant::now();
             self.step(now);
-            if self.is_needed() {
-                self.idle = now;
-            } else if self.leaves_at().is_some_and(|it| it <= now) {
+            self.idle = if self.is_needed() { None } else { self.idle.or(Some(now)) };
+            if self.leaves_at().is_some_and(|it| it <= now) {
                 return ExitCode::SUCCESS;
             }
             self.wait(now);
@@ -134,7 +136,7 @@ impl<'a> Resident<'a> {
     }
 
     fn leaves_at(&self) -> Option<Instant> {
-        self.settings.leave_after.and_then(|it| self.idle.checked_add(it))
+        self.idle?.checked_add(self.settings.leave_after?)
     }
 
     /// Waits until there is something to do.
@@ -149,17 +151,20 @@ impl<'a> Resident<'a> {
         }
         let due = [
             self.links.due(),
-            self.calls.due(&wards),
+            self.calls.due(&wards, now),
             self.door.as_ref().and_then(Door::due),
             self.files.due(now),
             self.leaves_at(),
         ];
         let limit = due.into_iter().flatten().min().map(|it| {
             // Rounded up, or the last wait would end just before its time.
-            let left = it.saturating_duration_since(now) + std::time::Duration::from_millis(1);
+            let left = it.saturating_duration_since(now) + Duration::from_millis(1);
             Timespec::try_from(left).unwrap_or(Timespec { tv_sec: 3600, tv_nsec: 0 })
         });
-        let _ = rustix::event::poll(&mut interest, limit.as_ref());
+        if rustix::event::poll(&mut interest, limit.as_ref()).is_err() {
+            // Out of memory, or of descriptors to wait on: not at full speed.
+            let _ = rustix::event::poll(&mut [], Some(&PAUSE));
+        }
     }
 }
 

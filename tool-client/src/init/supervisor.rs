@@ -7,9 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::event::{PollFd, Timespec};
 use rustix::fs::{FileType, OFlags, fcntl_getfl, fcntl_setfl, fstat};
+use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg, send};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -17,9 +19,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::readable;
 use super::reaper::Reaper;
-use crate::conversation::hung_up;
 use crate::descriptor;
-use crate::registration::{ACCEPTED, FAREWELL, MOST_PIPES};
+use crate::registration::{ACCEPTED, FAREWELL, MOST_PIPES, TAKEN};
 use crate::tree::{self, Process};
 
 /// Bytes of a farewell.
@@ -27,6 +28,14 @@ const MOST_FAREWELL: usize = 64 * 1024;
 
 /// Clock ticks of /proc in a second, on every machine that beige knows.
 const TICKS: u64 = 100;
+
+/// A call that no supervisor has taken yet.
+pub(crate) struct Waiting {
+    /// Its socket.
+    pub(crate) call: OwnedFd,
+    /// When it came.
+    pub(crate) since: Instant,
+}
 
 /// A supervisor under watch.
 pub(crate) struct Supervisor {
@@ -38,7 +47,12 @@ pub(crate) struct Supervisor {
     /// Since when it can have started anything, in clock ticks since boot;
     /// `None` as long as it has no call.
     since: Option<u64>,
+    /// The call that it was handed and has not taken yet: if it is killed
+    /// before, another gets it.
+    handed: Option<Waiting>,
     said: Vec<u8>,
+    /// The connection has ended.
+    is_silent: bool,
     /// What came with its farewell.
     pipes: Vec<OwnedFd>,
 }
@@ -81,15 +95,37 @@ impl Supervisor {
     }
 
     fn new(connection: OwnedFd, pidfd: OwnedFd, process: Process, since: Option<u64>) -> Self {
-        Self { connection, pidfd, process, since, said: Vec::new(), pipes: Vec::new() }
+        Self {
+            connection,
+            pidfd,
+            process,
+            since,
+            handed: None,
+            said: Vec::new(),
+            is_silent: false,
+            pipes: Vec::new(),
+        }
     }
 
-    /// Gives it its call; false if it is dead already.
-    pub(crate) fn hand_over(&mut self, call: &OwnedFd) -> bool {
-        self.since = Some(ticks_since_boot());
+    /// Gives it its call; gives that back if it is dead already.
+    pub(crate) fn hand_over(&mut self, waiting: Waiting) -> Result<(), Waiting> {
+        // Before it: nothing that it starts is older.
+        let since = ticks_since_boot();
         // Somebody inside may have stopped it.
         let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
-        descriptor::send(&self.connection, b"R", call.as_fd()).is_ok()
+        match descriptor::send(&self.connection, b"R", waiting.call.as_fd()) {
+            Ok(()) => {
+                self.since = Some(since);
+                self.handed = Some(waiting);
+                Ok(())
+            }
+            Err(_) => Err(waiting),
+        }
+    }
+
+    /// The call that it was handed and never took.
+    pub(crate) fn take_back(&mut self) -> Option<Waiting> {
+        self.handed.take()
     }
 
     /// Since when it can have started anything, in clock ticks since boot;
@@ -103,15 +139,20 @@ impl Supervisor {
         self.process.pid == process.pid && self.process.started == process.started
     }
 
-    /// Whether it has ended, with its children come to PID 1.
-    pub(crate) fn has_ended(&self) -> bool {
-        let mut state = [readable(&self.pidfd)];
+    /// Hears what it says; says whether it has ended, with its children come to
+    /// PID 1. If so, all that it said was heard.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let mut state = [readable(&self.pidfd), readable(&self.connection)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        matches!(rustix::event::poll(&mut state, Some(&now)), Ok(1))
+        let _ = rustix::event::poll(&mut state, Some(&now));
+        let [ended, speaks] = state.map(|it| !it.revents().is_empty());
+        if ended || speaks {
+            self.hear();
+        }
+        ended
     }
 
-    /// Hears what it says.
-    pub(crate) fn hear(&mut self) {
+    fn hear(&mut self) {
         let mut buffer = [0; 4096];
         while self.said.len() < MOST_FAREWELL {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_PIPES))];
@@ -120,9 +161,16 @@ impl Supervisor {
             let mut into = [IoSliceMut::new(&mut buffer)];
             let count = match recvmsg(&self.connection, &mut into, &mut control, flags) {
                 Ok(it) if it.bytes > 0 => it.bytes,
-                _ => return,
+                Err(Errno::AGAIN | Errno::INTR) => return,
+                Ok(_) | Err(_) => {
+                    self.is_silent = true;
+                    return;
+                }
             };
             self.said.extend_from_slice(&buffer[..count]);
+            if self.handed.take_if(|_| self.said.first() == Some(&TAKEN)).is_some() {
+                self.said.remove(0);
+            }
             for message in control.drain() {
                 if let RecvAncillaryMessage::ScmRights(pipes) = message {
                     let room = MOST_PIPES.saturating_sub(self.pipes.len());
@@ -141,10 +189,9 @@ impl Supervisor {
     /// What is to be waited for.
     pub(crate) fn interest<'a>(&'a self, interest: &mut Vec<PollFd<'a>>) {
         interest.push(readable(&self.pidfd));
-        // A farewell is read before its writer's end; the connection's own
-        // end is no news.
-        if self.said.len() < MOST_FAREWELL && !hung_up(self.connection.as_fd()) {
-            interest.push(PollFd::new(&self.connection, PollFlags::IN));
+        // The connection's own end is no news.
+        if self.said.len() < MOST_FAREWELL && !self.is_silent {
+            interest.push(readable(&self.connection));
         }
     }
 }

@@ -10,7 +10,7 @@ use rustix::event::PollFd;
 use rustix::io::Errno;
 
 use super::readable;
-use super::supervisor::Supervisor;
+use super::supervisor::{Supervisor, Waiting};
 use crate::tree::{self, Process};
 
 /// Supervisors at a time. Those from outside that are too many run unwatched;
@@ -19,9 +19,6 @@ const MOST_SUPERVISORS: usize = 256;
 
 /// Pipes of spared children; the writers of further ones get SIGPIPE.
 const MOST_PIPES_HELD: usize = 128;
-
-/// Hunts after one another, before anything else gets its turn.
-const MOST_HUNTS: usize = 8;
 
 /// Children of PID 1 that a supervisor left with its farewell, by number with
 /// their start times.
@@ -35,6 +32,8 @@ pub(crate) struct Wards {
     /// Start of the earliest supervisor that was killed and whose command is
     /// not yet.
     killed_since: Option<u64>,
+    /// Calls whose supervisors were killed before they took them.
+    taken_back: Vec<Waiting>,
     /// Pipes into which spared children may write: read, and nobody listens.
     pipes: Vec<OwnedFd>,
 }
@@ -43,19 +42,17 @@ pub(crate) struct Wards {
 /// supervisor that was killed, with all below them, but for supervisors and for
 /// those that another one spared.
 pub(crate) fn kill_what_came(wards: &RefCell<Wards>) {
-    for _ in 0..MOST_HUNTS {
-        let Some(since) = wards.borrow_mut().killed_since.take() else { return };
-        let spares = |it: &Process| {
-            // Seen before its supervisor's farewell was heard? That was said
-            // before the child came here, so it can be heard by now.
-            wards.borrow().spares(it, since) || {
-                let mut wards = wards.borrow_mut();
-                wards.settle();
-                wards.spares(it, since)
-            }
-        };
-        tree::kill_all(Some(&spares), || false);
-    }
+    let Some(since) = wards.borrow_mut().killed_since.take() else { return };
+    let spares = |it: &Process| {
+        // Seen before its supervisor's farewell was heard? That was said
+        // before the child came here, so it can be heard by now.
+        wards.borrow().spares(it, since) || {
+            let mut wards = wards.borrow_mut();
+            wards.settle();
+            wards.spares(it, since)
+        }
+    };
+    tree::kill_all(Some(&spares), || false);
 }
 
 impl Wards {
@@ -86,40 +83,54 @@ impl Wards {
         self.supervisors.iter().any(|it| it.since().is_some())
     }
 
-    /// Gives a call to one that waits; false if there is none.
-    pub(crate) fn hand_over(&mut self, call: &OwnedFd) -> bool {
+    /// Gives a call to one that waits; gives it back if there is none.
+    pub(crate) fn hand_over(&mut self, mut waiting: Waiting) -> Result<(), Waiting> {
         while let Some(at) = self.supervisors.iter().position(|it| it.since().is_none()) {
-            if self.supervisors[at].hand_over(call) {
-                return true;
+            match self.supervisors[at].hand_over(waiting) {
+                Ok(()) => return Ok(()),
+                Err(back) => waiting = back,
             }
             // Killed while it waited: it has left nothing.
             self.supervisors.swap_remove(at);
         }
-        false
+        Err(waiting)
+    }
+
+    /// Whether something was noticed during a hunt that nothing else tells of.
+    pub(crate) fn has_more(&self) -> bool {
+        self.killed_since.is_some() || !self.taken_back.is_empty()
+    }
+
+    /// Calls whose supervisors were killed before they took them.
+    pub(crate) fn taken_back(&mut self) -> Vec<Waiting> {
+        std::mem::take(&mut self.taken_back)
     }
 
     /// Hears what supervisors say and lets those go that have ended.
     pub(crate) fn settle(&mut self) {
-        let Self { supervisors, spared, killed_since, pipes } = self;
+        let mut supervisors = std::mem::take(&mut self.supervisors);
         supervisors.retain_mut(|it| {
-            // First whether it has ended, then what it said: so all was said.
             let ended = it.has_ended();
-            it.hear();
-            if ended && let Some(since) = it.since() {
-                match it.farewell() {
-                    Some((children, left)) => {
-                        spared.extend(children.into_iter().filter_map(now));
-                        let room = MOST_PIPES_HELD.saturating_sub(pipes.len());
-                        pipes.extend(left.into_iter().take(room));
-                    }
-                    None => {
-                        let earliest = killed_since.map_or(since, |other| other.min(since));
-                        *killed_since = Some(earliest);
-                    }
-                }
+            if ended {
+                self.settle_one(it);
             }
             !ended
         });
+        self.supervisors = supervisors;
+    }
+
+    fn settle_one(&mut self, it: &mut Supervisor) {
+        let Some(since) = it.since() else { return };
+        if let Some(waiting) = it.take_back() {
+            self.taken_back.push(waiting);
+        } else if let Some((children, left)) = it.farewell() {
+            self.spared.extend(children.into_iter().filter_map(now));
+            let room = MOST_PIPES_HELD.saturating_sub(self.pipes.len());
+            self.pipes.extend(left.into_iter().take(room));
+        } else {
+            let earliest = self.killed_since.map_or(since, |other| other.min(since));
+            self.killed_since = Some(earliest);
+        }
     }
 
     /// Takes what has come through the pipes, a bounded bit of each; a pipe

@@ -44,8 +44,9 @@ pub(crate) fn stand_by() -> ExitCode {
         return ExitCode::FAILURE;
     };
     let Some(call) = handed_over(&control) else { return ExitCode::SUCCESS };
+    let registration = Registration::with(control);
     match Conversation::on(call) {
-        Ok(mut conversation) => serve(&mut conversation, Registration::with(control)),
+        Ok(mut conversation) => serve(&mut conversation, registration),
         Err(_) => ExitCode::FAILURE,
     }
 }

@@ -291,8 +291,10 @@ impl<'a> Watch<'a> {
         tree::kill_all(None, || self.reap())
     }
 
-    fn fill(self, mut report: Report) -> Report {
-        let alive = tree::descendants(getpid());
+    fn fill(mut self, mut report: Report) -> Report {
+        // Without a child there is no descendant: most often all of /proc need
+        // not be looked through.
+        let alive = if self.reap() { Vec::new() } else { tree::descendants(getpid()) };
         let myself = getpid().as_raw_nonzero().get();
         report.children = alive.iter().filter(|it| it.parent == myself).map(|it| it.pid).collect();
         report.left = alive.len();

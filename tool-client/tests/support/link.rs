@@ -58,6 +58,7 @@ impl Resident {
         let mut command = Command::new("bwrap");
         command
             .args(["--unshare-user", "--unshare-pid", "--as-pid-1", "--die-with-parent"])
+            .args(["--cap-drop", "ALL"])
             .args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--bind"])
             .args([scratch.path(), scratch.path()])
             .args(["--", env!("CARGO_BIN_EXE_tool-client")]);

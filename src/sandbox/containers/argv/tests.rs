@@ -1,6 +1,7 @@
 //! Every argument of a container, compared whole.
 
 use std::collections::BTreeMap;
+use std::fs;
 
 use super::*;
 use crate::config::MountConfig;

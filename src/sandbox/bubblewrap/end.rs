@@ -1,0 +1,170 @@
+//! The end of residents, and whose they are. What stands in a state file may
+//! be past: a process counts as ours only if it started at that very tick, is
+//! named as a resident is, and shows this agent's own socket folder or is in
+//! this agent's cgroup. Nothing else is ever killed by its number.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Child;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use super::birth;
+use crate::error::{During, Error, Kind, Result};
+use crate::sandbox::process::Process;
+use crate::sandbox::{Resident, limits};
+
+/// How long a killed sandbox may take to be gone.
+const END_LIMIT: Duration = Duration::from_secs(10);
+
+/// The bwraps that this process started, with the residents below them: an
+/// ended one stays a zombie until it is asked after. A gateway that was
+/// reloaded is still the parent of what it started before.
+static STARTED: Mutex<Vec<(Resident, Child)>> = Mutex::new(Vec::new());
+
+/// Takes over the bwrap around a resident.
+pub(super) fn look_after(resident: Resident, bwrap: Child) {
+    reap_ended();
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner).push((resident, bwrap));
+}
+
+/// Lets those go that have ended; waits for none.
+pub(super) fn reap_ended() {
+    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    started.retain_mut(|(_, bwrap)| matches!(bwrap.try_wait(), Ok(None)));
+}
+
+/// Whether a resident that lives is that of this agent of this home.
+pub(super) fn is_ours(it: Resident, sockets: &Path, instance: &str, agent: &str) -> bool {
+    it.lives() && (shows(it.pid, sockets) || limits::is_in(instance, agent, it.pid))
+}
+
+/// Whether that folder is what the process sees as `/beige`.
+fn shows(pid: u32, sockets: &Path) -> bool {
+    let seen = fs::metadata(format!("/proc/{pid}/root/beige"));
+    let number = |it: fs::Metadata| (it.dev(), it.ino());
+    match (seen, fs::metadata(sockets)) {
+        (Ok(seen), Ok(sockets)) => number(seen) == number(sockets),
+        _ => false,
+    }
+}
+
+/// Ends a resident of ours: the kernel ends all of its namespace with it, and
+/// its own end is the last of it. Nothing is done to one that is gone.
+pub(super) fn end(it: Resident) -> Result<()> {
+    let doing = || format!("end the sandbox whose first process is {}", it.pid);
+    let Some(pid) = number(it.pid) else { return Ok(()) };
+    // A descriptor first: what it holds stays the same process.
+    let process = match pidfd_open(pid, PidfdFlags::empty()) {
+        // Nobody's, or a thread's.
+        Err(Errno::SRCH | Errno::INVAL) => return Ok(()),
+        other => other.during(Kind::Sandbox, doing())?,
+    };
+    if !it.lives() {
+        return Ok(());
+    }
+    match pidfd_send_signal(&process, Signal::KILL) {
+        Ok(()) | Err(Errno::SRCH) => {}
+        Err(error) => return Err(error).during(Kind::Sandbox, doing()),
+    }
+    if !has_ended_within(&process, END_LIMIT) {
+        let what = format!("{}: it was killed and is not gone after 10 s", doing());
+        return Err(Error::new(Kind::Timeout, what));
+    }
+    see_off(it);
+    Ok(())
+}
+
+/// Ends all residents that see that folder as `/beige`. A look at every process
+/// of the host: for where no cgroup lists those of an agent.
+pub(super) fn end_all_that_show(sockets: &Path) -> Result<()> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|it| it.file_name().to_str()?.parse().ok());
+    let residents = pids.filter_map(Resident::look).filter(|it| shows(it.pid, sockets));
+    residents.filter(|it| birth::is_first(it.pid)).try_for_each(end)
+}
+
+/// Kills exactly that process, if it is still there.
+pub(super) fn kill(it: &Process) {
+    let process = number(it.pid).and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
+    if let Some(process) = process.filter(|_| it.lives()) {
+        // Fails only if it is gone.
+        let _ = pidfd_send_signal(&process, Signal::KILL);
+    }
+}
+
+/// Whether a resident has ended, after a wait of at most that long.
+pub(super) fn is_gone_within(it: Resident, limit: Duration) -> bool {
+    let process = number(it.pid).and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
+    process.is_none_or(|process| !it.lives() || has_ended_within(&process, limit))
+}
+
+/// Waits for the bwrap around a resident that has ended, if it is a child of
+/// this process: it has nothing left to do but to end.
+fn see_off(resident: Resident) {
+    let ours = {
+        let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = started.iter().position(|(it, _)| *it == resident);
+        at.map(|at| started.swap_remove(at))
+    };
+    let Some((_, mut bwrap)) = ours else { return };
+    let process = number(bwrap.id()).and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
+    if process.is_some_and(|it| has_ended_within(&it, END_LIMIT)) {
+        let _ = bwrap.wait();
+    } else {
+        look_after(resident, bwrap);
+    }
+}
+
+fn has_ended_within(process: &impl AsFd, limit: Duration) -> bool {
+    let deadline = Instant::now() + limit;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left)) {
+            Err(Errno::INTR) => {}
+            other => return other.is_ok_and(|it| it > 0),
+        }
+    }
+}
+
+fn number(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn whoever_has_the_number_now_is_not_killed_for_it() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        let seen = Process::look(child.id()).unwrap();
+        // The tick is right and the name is not; then the other way round.
+        let by_tick = Resident { pid: seen.pid, started: seen.started };
+        assert!(!is_ours(by_tick, Path::new("/"), "i", "a"));
+        end(by_tick).unwrap();
+        kill(&Process { started: seen.started + 1, ..seen.clone() });
+        assert!(seen.lives());
+        kill(&seen);
+        child.wait().unwrap();
+        end(by_tick).unwrap();
+        assert!(is_gone_within(by_tick, Duration::ZERO));
+    }
+
+    #[test]
+    fn a_folder_is_told_from_others() {
+        let own = std::process::id();
+        assert!(!shows(own, Path::new("/nowhere")));
+        assert!(!shows(own, Path::new("/proc")));
+    }
+}
