@@ -23,6 +23,7 @@ use super::{
 };
 use crate::config::{Config, Finding as ConfigFinding, HOSTS_OWN_NETWORK, Home, Report, Severity};
 use crate::error::{Error, Result};
+use crate::sandbox::containers::Engine;
 use crate::secret::Redactor;
 use crate::worker;
 
@@ -34,10 +35,10 @@ pub(super) const COMMAND: Command = Command {
 Usage: beige doctor [--json]
 
 Looks at the configuration, the state folder and its permissions, a gateway
-that runs, its port and sockets, disk space, Docker and bubblewrap with what
-each agent would get, and whether each provider that an agent uses is reached:
-there it asks for the list of models, with the key. It changes nothing and
-leaves nothing behind. Works with and without a running gateway.
+that runs, its port and sockets, disk space, Docker, Podman and bubblewrap with
+what each agent would get, and whether each provider that an agent uses is
+reached: there it asks for the list of models, with the key. It changes nothing
+and leaves nothing behind. Works with and without a running gateway.
 
 A line is ok, a warning or a failure; each that is not ok says how to mend it.
 
@@ -89,7 +90,7 @@ struct Look<'a, T> {
 enum Found {
     Gateway(Vec<Check>),
     Provider(Check),
-    Docker(sandboxes::Docker),
+    Engine(Engine, sandboxes::Containers),
     Bubblewrap(Result<String>),
 }
 
@@ -142,9 +143,12 @@ fn examine(invocation: &Invocation) -> Result<Vec<Check>> {
 fn slow_checks(patient: &Patient) -> Result<Vec<Check>> {
     let mut looks = vec![
         Look::new("gateway", || Found::Gateway(gateway::check(patient))),
-        Look::new("docker", || Found::Docker(sandboxes::Docker::look(patient))),
         Look::new("bubblewrap", || Found::Bubblewrap(sandboxes::bubblewrap())),
     ];
+    looks.extend(Engine::all().map(|engine| {
+        let look = move || Found::Engine(engine, sandboxes::Containers::look(engine, patient));
+        Look::new(engine.program(), look)
+    }));
     for (name, provider) in patient.config.iter().flat_map(|it| &it.providers) {
         let agents = patient.config.iter().flat_map(|it| it.agents.values());
         let models = agents.map(|it| &it.model).filter(|it| it.provider == *name);
@@ -155,17 +159,20 @@ fn slow_checks(patient: &Patient) -> Result<Vec<Check>> {
             Found::Provider(providers::check(name, provider, &models))
         }));
     }
-    let (mut docker, mut bubblewrap, mut checks, mut last) = (None, None, Vec::new(), Vec::new());
+    let (mut docker, mut podman, mut bubblewrap) = (None, None, None);
+    let (mut checks, mut last) = (Vec::new(), Vec::new());
     for found in side_by_side(looks)? {
         match found {
-            Found::Docker(it) => docker = Some(it),
+            Found::Engine(Engine::Docker, it) => docker = Some(it),
+            Found::Engine(_, it) => podman = Some(it),
             Found::Bubblewrap(it) => bubblewrap = Some(it),
             Found::Gateway(it) => checks.extend(it),
             Found::Provider(it) => last.push(it),
         }
     }
-    if let (Some(docker), Some(bubblewrap)) = (docker, bubblewrap) {
-        checks.extend(sandboxes::check(patient, &docker, &bubblewrap));
+    if let (Some(docker), Some(podman), Some(bubblewrap)) = (docker, podman, bubblewrap) {
+        let runtimes = sandboxes::Runtimes { docker, podman, bubblewrap };
+        checks.extend(sandboxes::check(patient, &runtimes));
     }
     checks.extend(last);
     Ok(checks)

@@ -16,8 +16,7 @@ use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::HomeLock;
-use crate::sandbox::bubblewrap::Listed;
-use crate::sandbox::docker::{self, image};
+use crate::sandbox::containers::{Engine, Listed, engine_of, image};
 use crate::sandbox::lock::{Hold, Lock};
 use crate::sandbox::{bubblewrap, instance};
 use crate::worker::Cancel;
@@ -35,6 +34,7 @@ pub(super) const COMMAND: Command = Command {
                 flag(&["--offline"]),
                 valued(&["--root-tar"], Word::File),
                 valued(&["--image"], Word::Any),
+                valued(&["--runtime"], Word::Any),
             ],
         ),
         action("list", &[flag(&["--json"])]),
@@ -45,6 +45,7 @@ pub(super) const COMMAND: Command = Command {
 
 const HELP: &str = "\
 Usage: beige sandbox build [--offline | --root-tar FILE] [--image NAME]
+                           [--runtime docker|podman]
        beige sandbox list [--json]
        beige sandbox rm [AGENT]
 
@@ -53,6 +54,8 @@ build   makes the image that containers start from: from the Dockerfile that
   --offline         without a registry: from this host's own programs
   --root-tar FILE   from a tar of a root file system, plain or compressed
   --image NAME      its name (default beige-sandbox:latest)
+  --runtime NAME    for docker or podman (default the first that answers): each
+                    has images of its own
 list    the sandboxes of this home: containers, and those of bubblewrap that run
   --json            as one JSON array
 rm      removes an agent's sandbox, or all of this home; workspaces stay, and
@@ -67,7 +70,7 @@ const LOCK_WITHIN: Duration = Duration::from_secs(5);
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
 enum Request {
-    Build { source: Source, image: String },
+    Build { source: Source, image: String, engine: Option<Engine> },
     List { json: bool },
     Remove { agent: Option<String> },
 }
@@ -81,7 +84,7 @@ enum Source {
 
 fn run(invocation: &mut Invocation) -> Result<u8> {
     match parse(invocation)? {
-        Request::Build { source, image } => build(&source, &image)?,
+        Request::Build { source, image, engine } => build(&source, &image, engine)?,
         Request::List { json } => list(json)?,
         Request::Remove { agent } => remove(agent)?,
     }
@@ -104,6 +107,7 @@ fn parse(invocation: &mut Invocation) -> Result<Request> {
 
 fn parse_build(invocation: &mut Invocation) -> Result<Request> {
     let (mut source, mut image) = (Source::Dockerfile, image::DEFAULT.to_owned());
+    let mut engine = None;
     while let Some(argument) = invocation.next()? {
         match argument {
             Arg::Long("offline" | "root-tar") if source != Source::Dockerfile => {
@@ -113,13 +117,22 @@ fn parse_build(invocation: &mut Invocation) -> Result<Request> {
             Arg::Long("offline") => source = Source::Host,
             Arg::Long("root-tar") => source = Source::RootTar(invocation.value()?.into()),
             Arg::Long("image") => image = invocation.text()?,
+            Arg::Long("runtime") => engine = Some(engine_named(&invocation.text()?)?),
             other => return Err(unknown(&COMMAND, &other)),
         }
     }
     if image.is_empty() || image.starts_with('-') {
         return Err(Error::new(Kind::Usage, format!("`{image}` cannot be the name of an image")));
     }
-    Ok(Request::Build { source, image })
+    Ok(Request::Build { source, image, engine })
+}
+
+fn engine_named(name: &str) -> Result<Engine> {
+    let found = Engine::all().into_iter().find(|it| it.program() == name);
+    found.ok_or_else(|| {
+        let text = format!("`--runtime {name}`: images are made for `docker` or `podman`");
+        Error::new(Kind::Usage, text)
+    })
 }
 
 fn parse_list(invocation: &mut Invocation) -> Result<Request> {
@@ -146,17 +159,32 @@ fn parse_remove(invocation: &mut Invocation) -> Result<Request> {
     Ok(Request::Remove { agent })
 }
 
-fn build(source: &Source, name: &str) -> Result<()> {
-    docker::available()?;
+fn build(source: &Source, name: &str, engine: Option<Engine>) -> Result<()> {
+    let engine = match engine {
+        Some(engine) => engine.available().map(|()| engine)?,
+        None => first_that_answers()?,
+    };
     let begun = Instant::now();
     let form = match source {
-        Source::Dockerfile => image::build(name, &tell).map(|()| image::Form::Dockerfile),
-        Source::Host => image::build_offline(name, &tell).map(|()| image::Form::Offline),
-        Source::RootTar(file) => image::import_root_tar(name, file).map(|()| image::Form::RootTar),
+        Source::Dockerfile => image::build(engine, name, &tell).map(|()| image::Form::Dockerfile),
+        Source::Host => image::build_offline(engine, name, &tell).map(|()| image::Form::Offline),
+        Source::RootTar(file) => {
+            image::import_root_tar(engine, name, file).map(|()| image::Form::RootTar)
+        }
     };
     let form = form.map_err(with_a_way_out(source))?;
     let seconds = begun.elapsed().as_secs_f32();
-    print(&format!("built {name} {form} in {seconds:.1} s\n"))
+    print(&format!("built {name} {form} in {seconds:.1} s for {}\n", engine.title()))
+}
+
+fn first_that_answers() -> Result<Engine> {
+    let [docker, podman] = Engine::all();
+    let Err(without_docker) = docker.available() else { return Ok(docker) };
+    match podman.available() {
+        Ok(()) => Ok(podman),
+        Err(_) if !podman.is_installed() => Err(without_docker),
+        Err(error) => Err(Error::new(Kind::Sandbox, format!("{without_docker}; {error}"))),
+    }
 }
 
 fn with_a_way_out(source: &Source) -> impl Fn(Error) -> Error {
@@ -167,24 +195,45 @@ fn with_a_way_out(source: &Source) -> impl Fn(Error) -> Error {
     }
 }
 
+/// What the engines know of a home.
+struct Found {
+    containers: Vec<(Engine, Listed)>,
+    /// Those that a home may have used and that do not answer.
+    silent: Vec<(Engine, Error)>,
+}
+
+/// The containers of a home, engine by engine: one that nobody here ever used
+/// is not asked.
+fn look(home: &Home) -> Result<Found> {
+    let mut found = Found { containers: Vec::new(), silent: Vec::new() };
+    if !home.root().exists() {
+        return Ok(found);
+    }
+    let instance = instance(home)?;
+    for engine in Engine::all() {
+        // Of Docker it is always said that it is not there, as it may be
+        // elsewhere, with containers that still run.
+        if engine != Engine::Docker && !engine.was_used() {
+            continue;
+        }
+        match engine.list(&instance) {
+            Ok(listed) => found.containers.extend(listed.into_iter().map(|it| (engine, it))),
+            Err(error) => found.silent.push((engine, error)),
+        }
+    }
+    Ok(found)
+}
+
 fn list(json: bool) -> Result<()> {
     let home = Home::from_env()?;
     let sandboxes = bubblewrap::list(&home);
-    // A home that only ever used bubblewrap has no need of Docker.
-    let answers = docker::available();
-    let containers = match &answers {
-        Ok(()) if home.root().exists() => docker::list(&instance(&home)?)?,
-        Ok(()) => Vec::new(),
-        Err(error) => {
-            tell_of_no_docker(&home, "containers are not listed", error, &sandboxes)?;
-            Vec::new()
-        }
-    };
+    let Found { containers, silent } = look(&home)?;
+    tell_of_silent(&home, "containers are not listed", &silent)?;
     let state = bubblewrap_state(&home)?;
     if json {
-        let rows = containers.iter().map(|it| {
-            json!({ "agent": it.agent, "runtime": "docker", "container": it.name, "id": it.id,
-                "image": it.image, "state": it.state, "status": it.status })
+        let rows = containers.iter().map(|(engine, it)| {
+            json!({ "agent": it.agent, "runtime": engine.program(), "container": it.name,
+                "id": it.id, "image": it.image, "state": it.state, "status": it.status })
         });
         let more = sandboxes.iter().map(|it| {
             json!({ "agent": it.agent, "runtime": "bubblewrap", "pid": it.pid,
@@ -193,14 +242,15 @@ fn list(json: bool) -> Result<()> {
         return print_json(&format!("{}\n", serde_json::Value::Array(rows.chain(more).collect())));
     }
     if containers.is_empty() && sandboxes.is_empty() {
-        // Without Docker it has been said that there is nothing to list.
-        answers.iter().for_each(|()| tell("no sandboxes"));
-        return Ok(());
+        return tell_of_none(&home, &silent);
     }
-    let head = ["AGENT", "STATUS", "IMAGE", "CONTAINER"].map(str::to_owned);
-    let rows = containers.into_iter().map(|it| [it.agent, it.status, it.image, it.name]);
+    let head = ["AGENT", "RUNTIME", "STATUS", "IMAGE", "CONTAINER"].map(str::to_owned);
+    let rows = containers
+        .into_iter()
+        .map(|(engine, it)| [it.agent, engine.program().to_owned(), it.status, it.image, it.name]);
     let more = sandboxes.into_iter().map(|it| {
-        [it.agent, state.1.to_owned(), "-".to_owned(), format!("bubblewrap, process {}", it.pid)]
+        let process = format!("process {}", it.pid);
+        [it.agent, "bubblewrap".to_owned(), state.1.to_owned(), "-".to_owned(), process]
     });
     print(&table(&[head].into_iter().chain(rows).chain(more).collect::<Vec<_>>()))
 }
@@ -230,13 +280,26 @@ fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
     rows.iter().map(line).collect()
 }
 
-/// Says that there is no Docker: at length only in a home that had a use for
-/// it.
-fn tell_of_no_docker(home: &Home, what: &str, error: &Error, sandboxes: &[Listed]) -> Result<()> {
-    match (agents_with_container(home)?.is_empty(), sandboxes.is_empty()) {
-        (true, true) => tell("Docker does not answer here, and bubblewrap runs nothing"),
-        (true, false) => {}
-        (false, _) => tell(&format!("{what}: {error}")),
+/// Says of which engines that do not answer this home may have containers: each
+/// that a file of an agent names, or may name.
+fn tell_of_silent(home: &Home, what: &str, silent: &[(Engine, Error)]) -> Result<()> {
+    let known = agents_with_container(home)?;
+    let named: Vec<_> = known.iter().map(|it| engine_of(&home.sandbox_state(it))).collect();
+    for (engine, error) in silent {
+        if named.iter().any(|it| it.is_none_or(|it| it == *engine)) {
+            tell(&format!("{what}: {error}"));
+        }
+    }
+    Ok(())
+}
+
+/// Says that there is nothing, and who could not be asked.
+fn tell_of_none(home: &Home, silent: &[(Engine, Error)]) -> Result<()> {
+    let names: Vec<&str> = silent.iter().map(|(engine, _)| engine.title()).collect();
+    if names.is_empty() {
+        tell("no sandboxes");
+    } else if agents_with_container(home)?.is_empty() {
+        tell(&format!("no sandboxes that can be seen: no answer from {}", names.join(" and ")));
     }
     Ok(())
 }
@@ -247,31 +310,30 @@ fn remove(agent: Option<String>) -> Result<()> {
         return none_to_remove(agent.as_deref());
     }
     let instance = instance(&home)?;
-    // A home that only ever used bubblewrap has no need of Docker.
-    let containers = docker::available().and_then(|()| docker::list(&instance));
-    let with_container = agents_with_container(&home)?;
-    let (containers, has_docker) = match containers {
-        Ok(containers) => (containers, true),
-        Err(error) => {
-            let sandboxes = bubblewrap::list(&home);
-            tell_of_no_docker(&home, "no container is removed", &error, &sandboxes)?;
-            (Vec::new(), false)
-        }
-    };
-    let mut agents: BTreeSet<String> = containers.into_iter().map(|it| it.agent).collect();
-    agents.extend(with_container.iter().cloned());
+    let Found { containers, silent } = look(&home)?;
+    tell_of_silent(&home, "no container is removed", &silent)?;
+    let known = agents_with_container(&home)?;
+    let mut agents: BTreeSet<String> = containers.into_iter().map(|(_, it)| it.agent).collect();
+    agents.extend(known.iter().cloned());
     agents.extend(bubblewrap::agents(&home)?);
     agents.retain(|it| agent.as_ref().is_none_or(|agent| it == agent));
-    if agents.is_empty() && (has_docker || agent.is_some()) {
-        return none_to_remove(agent.as_deref());
+    if agents.is_empty() {
+        return match &agent {
+            Some(_) => none_to_remove(agent.as_deref()),
+            None => tell_of_none(&home, &silent),
+        };
     }
     for agent in agents {
-        remove_one(&home, &instance, &agent)?;
-        print(&match has_docker || !with_container.contains(&agent) {
-            true => format!("removed the sandbox of {agent}\n"),
-            false => format!(
-                "forgot the container of {agent}: it stays as it is where Docker is, and the next \
-                 call chooses a runtime anew\n"
+        let named = engine_of(&home.sandbox_state(&agent));
+        remove_one(&home, &instance, &agent, &silent)?;
+        let may_be_of = |it: &Engine| known.contains(&agent) && named.is_none_or(|one| one == *it);
+        let lost = silent.iter().map(|(engine, _)| *engine).find(may_be_of);
+        print(&match lost {
+            None => format!("removed the sandbox of {agent}\n"),
+            Some(engine) => format!(
+                "forgot the container of {agent}: it stays as it is where {} is, and the next \
+                 call chooses a runtime anew\n",
+                engine.title()
             ),
         })?;
     }
@@ -288,7 +350,7 @@ fn none_to_remove(agent: Option<&str>) -> Result<()> {
     }
 }
 
-fn remove_one(home: &Home, instance: &str, agent: &str) -> Result<()> {
+fn remove_one(home: &Home, instance: &str, agent: &str, silent: &[(Engine, Error)]) -> Result<()> {
     create_private(&home.data().join("sandboxes"))?;
     let never = Cancel::never();
     let _alone = Lock::wait(&home.sandbox_lock(agent), Hold::Exclusive, LOCK_WITHIN, &never)?;
@@ -301,10 +363,11 @@ fn remove_one(home: &Home, instance: &str, agent: &str) -> Result<()> {
         }
         _ => {}
     }
-    match docker::available() {
-        Ok(()) => docker::remove_agent(instance, agent).map(drop),
-        Err(_) => Ok(()),
+    let answers = |it: &Engine| it.was_used() && silent.iter().all(|(silent, _)| silent != it);
+    for engine in Engine::all().into_iter().filter(answers) {
+        engine.remove_agent(instance, agent)?;
     }
+    Ok(())
 }
 
 /// Agents of which a state file tells, but not of bubblewrap.
@@ -338,7 +401,7 @@ mod tests {
     }
 
     fn building(source: Source, image: &str) -> Request {
-        Request::Build { source, image: image.into() }
+        Request::Build { source, image: image.into(), engine: None }
     }
 
     #[test]
@@ -351,6 +414,12 @@ mod tests {
     fn each_form_of_an_image_has_its_flag() {
         check("build", building(Source::Dockerfile, image::DEFAULT));
         check("build --offline --image box:1", building(Source::Host, "box:1"));
+        let engine = Some(Engine::Docker);
+        let image = image::DEFAULT.to_owned();
+        check(
+            "build --runtime docker",
+            Request::Build { source: Source::Dockerfile, image, engine },
+        );
         check("build --root-tar=a.tar", building(Source::RootTar("a.tar".into()), image::DEFAULT));
     }
 
@@ -367,6 +436,7 @@ mod tests {
         refused("bild");
         refused("build --offline --root-tar a.tar");
         refused("build --image -x");
+        refused("build --runtime bubblewrap");
         refused("list extra");
         refused("rm ada bob");
     }

@@ -60,20 +60,17 @@ fn fill_in_sandbox(entry: &mut Map<String, Value>, sandbox: &SandboxConfig) {
     if let Some(cpus) = sandbox.cpus {
         entry.insert("cpus".into(), json!(cpus));
     }
-    if sandbox.runtime == RuntimeChoice::Docker {
-        entry.insert("runtime".into(), "docker".into());
-    }
-    if let Some(network) = sandbox.network.or(default_network(sandbox.runtime)) {
+    if let Some(network) = sandbox.network.or(default_network(sandbox)) {
         entry.insert("network".into(), network_name(network).into());
     }
 }
 
 /// That of `auto` is known once the runtime is.
-fn default_network(runtime: RuntimeChoice) -> Option<Network> {
-    match runtime {
-        RuntimeChoice::Docker => Some(Network::Open),
+fn default_network(sandbox: &SandboxConfig) -> Option<Network> {
+    match sandbox.runtime {
         RuntimeChoice::Bubblewrap => Some(Network::None),
-        RuntimeChoice::Auto => None,
+        _ if !sandbox.may_be_bubblewrap() => Some(Network::Open),
+        _ => None,
     }
 }
 

@@ -201,9 +201,7 @@ const MODEL: &[Field] = &[
 const FILE: &[Field] = &[required("file", Shape::Text)];
 
 const SANDBOX: &[Field] = &[
-    optional("runtime", Shape::OneOf(&["auto", "docker", "podman", "bubblewrap"]))
-        .or("\"auto\"")
-        .only(&["\"auto\"", "\"docker\"", "\"bubblewrap\""]),
+    optional("runtime", Shape::OneOf(&["auto", "docker", "podman", "bubblewrap"])).or("\"auto\""),
     optional("image", Shape::Text).or("\"beige-sandbox:latest\""),
     optional("memoryLimit", Shape::Either(&[Shape::Text, Shape::Integer(0, i64::MAX)])),
     optional("cpus", Shape::Number(0.0, 100_000.0)),
@@ -327,7 +325,6 @@ mod tests {
             "agents.*.fallbackModels[].thinkingLevel",
             "agents.*.fallbackModels[].compactionThreshold",
             "agents.*.skills but []",
-            "agents.*.sandbox.runtime but \"auto\" \"docker\" \"bubblewrap\"",
             "agents.*.sandbox.network.allow",
             "agents.*.sandbox.mask",
             "agents.*.limits.maxTurnSeconds",

@@ -200,13 +200,26 @@ pub struct SandboxConfig {
     pub env: BTreeMap<String, String>,
 }
 
+impl SandboxConfig {
+    /// Whether it can come to bubblewrap, which gives no agent root.
+    pub fn may_be_bubblewrap(&self) -> bool {
+        match self.runtime {
+            RuntimeChoice::Bubblewrap => true,
+            RuntimeChoice::Auto => self.user != UserChoice::Root,
+            RuntimeChoice::Docker | RuntimeChoice::Podman => false,
+        }
+    }
+}
+
 /// `sandbox.runtime`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimeChoice {
-    /// Docker if it answers and has the image, else bubblewrap.
+    /// Docker if it answers and has the image, else Podman, else bubblewrap.
     Auto,
     /// Docker.
     Docker,
+    /// Podman.
+    Podman,
     /// bubblewrap.
     Bubblewrap,
 }

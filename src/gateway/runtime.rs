@@ -1,19 +1,21 @@
 //! Which program makes an agent's sandbox. `auto` takes Docker if its daemon
-//! answers and the image is there or can be made, else bubblewrap, and says
-//! which and why. An agent that has a container keeps Docker, and one whose
-//! bubblewrap sandbox lives keeps that: a second sandbox on its workspace could
-//! run beside the first. There is no third choice that runs code on the host.
+//! answers and the image is there or can be made, else Podman, else bubblewrap,
+//! and says which and why. An agent that has a container keeps its engine, and
+//! one whose bubblewrap sandbox lives keeps that: a second sandbox on its
+//! workspace could run beside the first. There is no further choice that runs
+//! code on the host.
 
 use crate::config::{Agent, Config, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice, UserChoice};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::bubblewrap::{self, Bubblewrap, HostLayout};
-use crate::sandbox::docker::{self, Docker, image};
+use crate::sandbox::containers::{self, AgentContainer, Engine, image};
 use crate::sandbox::{AgentSandbox, Runtime, Sandbox, Spec, instance};
 
 /// The sandbox of an agent by the runtime of its configuration.
 pub(super) fn choose(home: &Home, agent: &Agent, spec: Spec) -> Result<AgentSandbox> {
     let sandbox: Box<dyn Sandbox> = match agent.sandbox.runtime {
-        RuntimeChoice::Docker => Box::new(docker(home, spec)),
+        RuntimeChoice::Docker => Box::new(container(Engine::Docker, home, spec)),
+        RuntimeChoice::Podman => Box::new(container(Engine::podman(), home, spec)),
         RuntimeChoice::Bubblewrap => Box::new(bubblewrap(spec)?),
         RuntimeChoice::Auto => auto(home, agent, spec)?,
     };
@@ -21,9 +23,9 @@ pub(super) fn choose(home: &Home, agent: &Agent, spec: Spec) -> Result<AgentSand
     Ok(AgentSandbox::new(sandbox, lock, &agent.sandbox.env))
 }
 
-fn docker(home: &Home, spec: Spec) -> Docker {
+fn container(engine: Engine, home: &Home, spec: Spec) -> AgentContainer {
     let state = home.sandbox_state(&spec.agent);
-    Docker::new(spec, state)
+    AgentContainer::new(engine, spec, state)
 }
 
 fn bubblewrap(spec: Spec) -> Result<Bubblewrap> {
@@ -41,95 +43,114 @@ pub(super) fn warn_of_network(agent: &Agent, sandbox: &AgentSandbox) {
 /// What `auto` comes to.
 #[derive(Debug)]
 pub enum Auto {
-    /// A container.
-    Docker,
-    /// bubblewrap, and why not Docker.
+    /// A container of that engine, and why of none before it.
+    Container(Engine, Option<Error>),
+    /// bubblewrap, and why no container.
     Bubblewrap(Error),
 }
 
-/// Docker if it serves, else bubblewrap if it can be, else an error that says
-/// what each lacks. For an agent without a container.
+/// Docker if it serves, else Podman, else bubblewrap if it can be, else an
+/// error that says what each lacks. For an agent without a container.
 pub fn decide(
     agent: &Agent,
     docker: Result<()>,
+    podman: impl FnOnce() -> Result<()>,
     bubblewrap: impl FnOnce() -> Result<()>,
 ) -> Result<Auto> {
-    let Err(without_docker) = docker else { return Ok(Auto::Docker) };
+    let Err(without_docker) = docker else { return Ok(Auto::Container(Engine::Docker, None)) };
+    let Err(without_podman) = podman() else {
+        return Ok(Auto::Container(Engine::podman(), Some(without_docker)));
+    };
+    let lack = |text| Error::new(Kind::Sandbox, text);
     if agent.sandbox.user == UserChoice::Root {
-        let what = "`user: \"root\"` needs Docker, since bubblewrap never runs as root";
-        return Err(without_docker.within(what));
+        return Err(lack(format!(
+            "`user: \"root\"` needs Docker or Podman, since bubblewrap never runs as root. Docker: \
+             {without_docker}. Podman: {without_podman}"
+        )));
     }
     match bubblewrap() {
-        Ok(()) => Ok(Auto::Bubblewrap(without_docker)),
-        Err(error) => Err(Error::new(
-            Kind::Sandbox,
-            format!(
-                "no sandbox can be made, and without one nothing runs. Docker: {without_docker}. \
-                 bubblewrap: {error}"
-            ),
-        )),
+        Ok(()) => Ok(Auto::Bubblewrap(lack(format!("{without_docker}; {without_podman}")))),
+        Err(error) => Err(lack(format!(
+            "no sandbox can be made, and without one nothing runs. Docker: {without_docker}. \
+             Podman: {without_podman}. bubblewrap: {error}"
+        ))),
     }
 }
 
 /// The sandbox by what `auto` comes to on this host.
 fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
-    let docker = docker(home, spec.clone());
-    // A container of this very spec was made before: nothing to ask.
-    if docker.seems_up() {
-        return Ok(Box::new(docker.kept()));
-    }
+    let image = &agent.sandbox.image;
     if keeps_bubblewrap(home, agent) {
         log::info!("the sandbox of `{}` stays bubblewrap's while it lives", agent.name);
         return Ok(Box::new(bubblewrap(spec)?));
     }
-    let serves = docker::available();
-    if serves.is_err() && docker::has_container(&home.sandbox_state(&agent.name)) {
-        return Ok(Box::new(docker.kept()));
-    }
-    let serves = serves.and_then(|()| has_image(&agent.sandbox.image));
-    match decide(agent, serves, bubblewrap::available)? {
-        Auto::Docker => {
-            log::info!("the sandbox of `{}` is Docker's: its daemon answers", agent.name);
-            Ok(Box::new(docker))
+    if let Some(engine) = containers::engine_of(&home.sandbox_state(&agent.name)) {
+        let container = container(engine, home, spec.clone());
+        // A container of this very spec was made before: nothing to ask.
+        if container.seems_up() || engine.available().is_err() || has_image(engine, image).is_ok() {
+            return Ok(Box::new(container.kept()));
         }
-        Auto::Bubblewrap(without_docker) => {
-            tell_of_bubblewrap(agent, &without_docker);
+    }
+    let serves = |engine: Engine| engine.available().and_then(|()| has_image(engine, image));
+    let podman = || serves(Engine::podman());
+    match decide(agent, serves(Engine::Docker), podman, bubblewrap::available)? {
+        Auto::Container(engine, without) => {
+            tell_of_engine(agent, engine, without.as_ref());
+            Ok(Box::new(container(engine, home, spec)))
+        }
+        Auto::Bubblewrap(without_containers) => {
+            tell_of_bubblewrap(agent, &without_containers);
             Ok(Box::new(bubblewrap(spec)?))
         }
     }
 }
 
-/// Whether `auto` stays with bubblewrap whatever Docker says, since the agent's
-/// sandbox lives and has it as its workspace. What bubblewrap cannot be is
-/// Docker's all the same; that ends the other first.
+/// Podman where there is a Docker that does not answer may not be what anybody
+/// expects; all else is.
+fn tell_of_engine(agent: &Agent, engine: Engine, without: Option<&Error>) {
+    let (name, title) = (&agent.name, engine.title());
+    match without {
+        None => log::info!("the sandbox of `{name}` is {title}'s: its daemon answers"),
+        Some(error) if Engine::Docker.is_installed() => log::warn!(
+            "the sandbox of `{name}` is {title}'s: {error}; set `sandbox.runtime` to \"{}\" if \
+             that is meant",
+            engine.program()
+        ),
+        Some(error) => log::info!("the sandbox of `{name}` is {title}'s: {error}"),
+    }
+}
+
+/// Whether `auto` stays with bubblewrap whatever the engines say, since the
+/// agent's sandbox lives and has it as its workspace. What bubblewrap cannot be
+/// is a container all the same; that ends the other first.
 pub fn keeps_bubblewrap(home: &Home, agent: &Agent) -> bool {
     agent.sandbox.user != UserChoice::Root && bubblewrap::lives(home, &agent.name)
 }
 
-/// An image is asked for by name, and bubblewrap has none, or there is a Docker
-/// that does not answer: that is not what anybody would expect of `auto`, all
-/// else is.
-fn tell_of_bubblewrap(agent: &Agent, without_docker: &Error) {
+/// An image is asked for by name, and bubblewrap has none, or there is an
+/// engine that does not serve: that is not what anybody would expect of
+/// `auto`, all else is.
+fn tell_of_bubblewrap(agent: &Agent, without: &Error) {
     let (name, image) = (&agent.name, &agent.sandbox.image);
-    if image == image::DEFAULT && docker::is_installed() {
+    if image == image::DEFAULT && Engine::all().into_iter().any(Engine::is_installed) {
         log::warn!(
-            "the sandbox of `{name}` is bubblewrap's: {without_docker}; set `sandbox.runtime` to \
+            "the sandbox of `{name}` is bubblewrap's: {without}; set `sandbox.runtime` to \
              \"bubblewrap\" if that is meant"
         );
     } else if image == image::DEFAULT {
-        log::info!("the sandbox of `{name}` is bubblewrap's: {without_docker}");
+        log::info!("the sandbox of `{name}` is bubblewrap's: {without}");
     } else {
         log::warn!(
             "the sandbox of `{name}` is bubblewrap's, which has no image, though \
-             `sandbox.image` is {image}: {without_docker}; set `sandbox.runtime` to say which of \
-             the two you mean"
+             `sandbox.image` is {image}: {without}; set `sandbox.runtime` to say which of \
+             them you mean"
         );
     }
 }
 
-/// Whether Docker has the image, or can make it.
-fn has_image(image: &str) -> Result<()> {
-    match image == image::DEFAULT || docker::image_present(image)? {
+/// Whether an engine has the image, or can make it.
+pub(super) fn has_image(engine: Engine, image: &str) -> Result<()> {
+    match image == image::DEFAULT || engine.image_present(image)? {
         true => Ok(()),
         false => Err(no_image(image)),
     }
@@ -146,16 +167,33 @@ pub fn no_image(image: &str) -> Error {
 /// bubblewrap's. Answers which agents have a sandbox now.
 pub(super) fn reap(config: &Config, of_bubblewrap: &[String]) -> Result<Vec<String>> {
     bubblewrap::reap(&config.home, of_bubblewrap)?;
-    let mut there: Vec<String> =
-        bubblewrap::list(&config.home).into_iter().map(|it| it.agent).collect();
-    if docker::available().is_err() {
-        return Ok(there);
-    }
-    let with_containers =
-        config.agents.values().filter(|it| it.sandbox.runtime != RuntimeChoice::Bubblewrap);
-    let known: Vec<String> = with_containers.map(|it| it.name.clone()).collect();
+    let listed = bubblewrap::list(&config.home);
+    let mut there: Vec<String> = listed.into_iter().map(|it| it.agent).collect();
     let instance = instance(&config.home)?;
-    docker::reap(&instance, &known)?;
-    there.extend(docker::list(&instance)?.into_iter().map(|it| it.agent));
+    for engine in Engine::all().into_iter().filter(|it| it.was_used()) {
+        let may_have = config.agents.values().filter(|it| may_be_of(engine, config, it));
+        let known: Vec<String> = may_have.map(|it| it.name.clone()).collect();
+        match engine.reap(&instance, &known) {
+            Ok(_) => {}
+            Err(error) if engine.available().is_ok() => return Err(error),
+            // What does not answer has nothing that could be in the way.
+            Err(_) => continue,
+        }
+        there.extend(engine.list(&instance)?.into_iter().map(|it| it.agent));
+    }
     Ok(there)
+}
+
+/// Whether an agent may have a container of that engine: with `auto` it has
+/// one sandbox, which is the one that its file names.
+fn may_be_of(engine: Engine, config: &Config, agent: &Agent) -> bool {
+    match agent.sandbox.runtime {
+        RuntimeChoice::Docker => engine == Engine::Docker,
+        RuntimeChoice::Podman => engine == Engine::podman(),
+        RuntimeChoice::Bubblewrap => false,
+        RuntimeChoice::Auto => {
+            let named = containers::engine_of(&config.home.sandbox_state(&agent.name));
+            named.is_none_or(|it| it == engine)
+        }
+    }
 }

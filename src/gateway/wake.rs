@@ -9,9 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Engine, runtime};
 use crate::config::by_name;
-use crate::error::{Error, Kind, Result};
-use crate::sandbox::docker::{self, image};
-use crate::sandbox::{Runtime, bubblewrap};
+use crate::error::{Error, Result};
+use crate::sandbox::{Runtime, bubblewrap, containers};
 use crate::tool::Equipment;
 use crate::worker::Worker;
 
@@ -31,6 +30,7 @@ struct Trouble {
 #[derive(Default)]
 struct Look {
     docker: OnceCell<Result<()>>,
+    podman: OnceCell<Result<()>>,
     bubblewrap: OnceCell<Result<()>>,
 }
 
@@ -94,17 +94,17 @@ fn wake_all(engine: &Engine) {
 impl Look {
     /// Whether a sandbox's runtime works here and has what it starts from.
     fn can_be_made(&self, equipment: &Equipment) -> Result<()> {
-        if equipment.sandbox.runtime() == Runtime::Bubblewrap.name() {
+        let runtime = equipment.sandbox.runtime();
+        let (engine, looked) = if runtime == Runtime::Bubblewrap.name() {
             return again(self.bubblewrap.get_or_init(bubblewrap::available));
-        }
-        again(self.docker.get_or_init(docker::available))?;
-        let name = &equipment.agent.sandbox.image;
-        // The default one is built by the first call that needs it.
-        if name == image::DEFAULT || docker::image_present(name)? {
-            return Ok(());
-        }
-        let what = format!("the image {name} is not here, and beige fetches none");
-        Err(Error::new(Kind::Sandbox, what))
+        } else if runtime == Runtime::Podman.name() {
+            (containers::Engine::podman(), &self.podman)
+        } else {
+            (containers::Engine::Docker, &self.docker)
+        };
+        again(looked.get_or_init(|| engine.available()))?;
+        // The default image is built by the first call that needs it.
+        runtime::has_image(engine, &equipment.agent.sandbox.image)
     }
 }
 

@@ -1,5 +1,5 @@
 //! Where an agent's code runs. [`Sandbox`] is one runtime's way to make,
-//! enter and end it (Docker, bubblewrap); [`AgentSandbox`] is the one place
+//! enter and end it (Docker, Podman, bubblewrap); [`AgentSandbox`] is the one place
 //! that runs something inside, with the lock, the start and the single retry
 //! that all runtimes share. There is no way from here to run anything on the
 //! host.
@@ -8,7 +8,7 @@ mod agent;
 pub mod bubblewrap;
 mod child;
 mod client;
-pub mod docker;
+pub mod containers;
 mod enter;
 mod fingerprint;
 pub mod limits;
@@ -84,6 +84,8 @@ pub struct Spec {
 pub enum Runtime {
     /// Docker, by its command line.
     Docker,
+    /// Podman, by its command line.
+    Podman,
     /// bubblewrap.
     Bubblewrap,
 }
@@ -93,6 +95,7 @@ impl Runtime {
     pub fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
+            Self::Podman => "podman",
             Self::Bubblewrap => "bubblewrap",
         }
     }

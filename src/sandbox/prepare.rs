@@ -181,7 +181,7 @@ fn judge_owner(agent: &Agent, found: Owner) -> Result<Owner> {
             format!(
                 "the workspace {path} belongs to root, and with `sandbox.user` \"host\" its owner \
                  is who the agent is; run `chown -R 10000:10000 {path}`, or set `user: root` \
-                 (Docker only) to mean it"
+                 (not with bubblewrap) to mean it"
             ),
         )),
     }

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::support::{World, on_each_runtime, read_until, signal, some_world, wait_until};
+use crate::support::{World, on_either_kind, read_until, signal, some_world, wait_until};
 
 #[test]
 fn a_call_is_two_lines_and_a_refused_one_is_one() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         world.sh("exit 3").expect(3);
         world.start_gateway();
         world.tool("write", json!({"path": "f", "content": "12345"}));
@@ -56,7 +56,7 @@ fn keys(line: &str) -> Vec<String> {
 
 #[test]
 fn an_unlisted_tool_is_one_denied_line() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         // The package is there for `a` alone; `b` calls the same tool by hand.
         let agents = world.agent("a", "", "")
             + &world.agent("b", "", "").replace("tools: ['notes']", "tools: []");
@@ -213,7 +213,7 @@ fn why_a_command_was_not_started_is_written_and_nothing_where_there_is_no_more()
 
 #[test]
 fn what_cannot_be_written_does_not_run() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         world.sh("true").expect(0);
         let check = || {
             let done = world.sh("touch ran").expect(125);
@@ -248,7 +248,7 @@ fn unwritable(world: &World, yes: bool) {
 
 #[test]
 fn large_arguments_leave_small_records() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         let large = "x".repeat(120_000);
         let done = world.exec(&["printf", "%s", &large]).expect(0);
         assert_eq!(done.stdout.len(), 120_000);

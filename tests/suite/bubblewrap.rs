@@ -123,7 +123,7 @@ fn a_workspace_of_roots_is_refused_with_what_to_do() {
         assert!(done.stderr.contains("chown -R 10000:10000"), "{}", done.stderr);
         world.write_config(&world.agent("a", "user: 'root'", &fields), "");
         let done = world.sh("true").expect(125);
-        assert!(done.stderr.contains("`root` is for Docker only"), "{}", done.stderr);
+        assert!(done.stderr.contains("`root` is for Docker and Podman only"), "{}", done.stderr);
     });
 }
 

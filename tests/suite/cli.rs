@@ -239,7 +239,7 @@ fn without_docker_the_list_says_so() {
         Finished::from(command.output().expect("beige runs")).expect(0).stderr
     };
     fs::create_dir_all(world.home()).expect("a home");
-    let short = "Docker does not answer here, and bubblewrap runs nothing\n";
+    let short = "no sandboxes that can be seen: no answer from Docker\n";
     for action in ["list", "rm"] {
         assert_eq!(without("DOCKER_HOST", "unix:///nonexistent.sock", action), short);
         assert_eq!(without("PATH", "/nonexistent", action), short);
@@ -302,7 +302,7 @@ fn a_folder_that_is_gone_is_no_fault() {
 
 #[test]
 fn a_home_may_have_any_name() {
-    crate::support::on_each_runtime(|world| {
+    crate::support::on_either_kind(|world| {
         let home: PathBuf = world.root.join("mein Häuschen: 那");
         let home = home.to_str().expect("text");
         let notes = ["exec", "a", "--", "sh", "-c", "notes add 'a b' && notes list"];

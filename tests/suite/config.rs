@@ -234,7 +234,6 @@ fn what_is_not_built_is_refused_by_name() {
     for (field, path) in [
         ("fallbackModels: [{ provider: 'p', model: 'n' }]", "fallbackModels"),
         ("skills: ['x']", "skills"),
-        ("sandbox: { runtime: 'podman' }", "sandbox.runtime"),
         ("sandbox: { network: { allow: ['x.org'] } }", "sandbox.network.allow"),
         ("sandbox: { mask: [] }", "sandbox.mask"),
         ("limits: { maxTurnSeconds: 1 }", "limits.maxTurnSeconds"),

@@ -9,7 +9,7 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Finished, Reply, World, on_each_runtime, processes_with, signal, some_world, wait_until,
+    Finished, Reply, World, on_either_kind, processes_with, signal, some_world, wait_until,
 };
 
 /// A model that takes ten minutes to answer the prompt `stall`.
@@ -113,7 +113,7 @@ fn messages(world: &World, key: &str) -> Vec<String> {
 
 #[test]
 fn an_abort_ends_the_command_of_a_turn_at_once_and_answers_its_call() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         world.write_cassette(&[&hold(world), DONE]);
         world.start_gateway();
         let ended = thread::scope(|scope| {

@@ -6,7 +6,7 @@ use std::process::Child;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, ModelServer, Stream, World, calls, on_each_runtime, runs, says, says_and_calls,
+    Answer, ModelServer, Stream, World, calls, on_either_kind, runs, says, says_and_calls,
     some_world, wait_until,
 };
 
@@ -101,7 +101,7 @@ fn killed_in_the_stream_of_an_answer() {
 
 #[test]
 fn killed_in_a_tool() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         let command = "echo x >>started; while [ ! -e go ]; do sleep 0.02; done; echo y >>ended";
         let server = ModelServer::playing([says_and_calls(
             "I run.",

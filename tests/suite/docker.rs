@@ -1,12 +1,13 @@
-//! Docker from outside: containers are taken over, started again, made anew
-//! and reaped as the configuration wants them, and never another home's.
+//! Container engines from outside: containers are taken over, started again,
+//! made anew and reaped as the configuration wants them, and never another
+//! home's; and which of the engines an agent gets.
 
 use std::fs;
 use std::process::Command;
 
 use serde_json::Value;
 
-use crate::support::{Finished, Runtime, World, docker, state_of, wait_until};
+use crate::support::{Finished, Runtime, World, ask, runtimes, wait_until};
 
 fn with_docker(check: impl Fn(&World)) {
     if let Some(world) = World::on(Runtime::Docker) {
@@ -14,9 +15,21 @@ fn with_docker(check: impl Fn(&World)) {
     }
 }
 
+fn with_podman(check: impl Fn(&World)) {
+    if let Some(world) = World::on(Runtime::Podman) {
+        check(&world);
+    }
+}
+
+fn with_each_engine(check: impl Fn(&World)) {
+    with_docker(&check);
+    eprintln!("with podman");
+    with_podman(check);
+}
+
 #[test]
 fn a_stop_stops_all_containers_and_keeps_them() {
-    with_docker(|world| {
+    with_each_engine(|world| {
         world.configure(&["a", "b", "c"], "");
         let mut gateway = world.gateway_child();
         for agent in ["a", "b", "c"] {
@@ -27,9 +40,9 @@ fn a_stop_stops_all_containers_and_keeps_them() {
         let id = gateway.id().to_string();
         assert!(Command::new("kill").arg(&id).status().expect("kill runs").success());
         assert_eq!(gateway.wait().expect("it ends").code(), Some(0));
-        assert!(before.iter().all(|it| state_of(it) == "exited"));
+        assert!(before.iter().all(|it| world.state_of(it) == "exited"));
         world.start_gateway();
-        wait_until("they run again", || before.iter().all(|it| state_of(it) == "running"));
+        wait_until("they run again", || before.iter().all(|it| world.state_of(it) == "running"));
         let mut after = world.containers();
         after.sort();
         let mut before = before;
@@ -40,45 +53,48 @@ fn a_stop_stops_all_containers_and_keeps_them() {
 
 #[test]
 fn two_homes_with_an_agent_of_one_name_share_nothing() {
-    with_docker(|one| {
-        let other = World::new(Runtime::Docker);
+    with_each_engine(|one| {
+        let other = World::new(one.runtime);
         one.sh("echo one > mine; sleep 300 &").expect(0);
         other.sh("echo other > mine").expect(0);
         assert_eq!(one.sh("cat mine").expect(0).text(), "one\n");
         assert_ne!(one.container(), other.container());
         other.run(["sandbox", "rm"]).expect(0);
         assert_eq!(other.containers(), [] as [String; 0]);
-        assert_eq!(state_of(&one.container()), "running");
+        assert_eq!(one.state_of(&one.container()), "running");
     });
 }
 
 #[test]
 fn a_container_that_was_killed_paused_or_stopped_serves_the_next_call() {
-    with_docker(|world| {
+    with_each_engine(|world| {
         world.start_gateway();
         world.sh("true").expect(0);
         let container = world.container();
         for act in [&["kill"][..], &["pause"], &["stop", "-t", "0"]] {
-            docker(&[act, &[&container]].concat());
+            world.ask(&[act, &[&container]].concat());
             assert_eq!(world.sh("echo on").expect(0).text(), "on\n", "{act:?}");
             assert_eq!(world.container(), container, "{act:?}");
         }
-        docker(&["rm", "-f", &container]);
+        world.ask(&["rm", "-f", &container]);
         assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
     });
 }
 
 #[test]
 fn another_mount_or_image_makes_the_container_anew() {
-    with_docker(|world| {
+    with_each_engine(|world| {
         let image = Image::new(world);
         let folder = world.root.join("more");
         fs::create_dir(&folder).unwrap();
         fs::write(folder.join("file"), "more").unwrap();
-        let first = restarted(world, &format!("image: '{}'", image.0));
-        assert_eq!(restarted(world, &format!("image: '{}'", image.0)), first);
-        let mounted =
-            format!("image: '{}', extraMounts: {{ '{}': '/more:ro' }}", image.0, folder.display());
+        let first = restarted(world, &format!("image: '{}'", image.name));
+        assert_eq!(restarted(world, &format!("image: '{}'", image.name)), first);
+        let mounted = format!(
+            "image: '{}', extraMounts: {{ '{}': '/more:ro' }}",
+            image.name,
+            folder.display()
+        );
         let second = restarted(world, &mounted);
         assert_ne!(second, first);
         assert_eq!(world.sh("cat /more/file").expect(0).text(), "more");
@@ -101,36 +117,40 @@ fn restarted(world: &World, sandbox: &str) -> String {
 }
 
 /// An image of this test's own, gone with the value.
-struct Image(String);
+struct Image {
+    name: String,
+    engine: &'static str,
+}
 
 impl Image {
     fn new(world: &World) -> Self {
         // The default image is made by whoever needs it first.
         world.sh("true").expect(0);
         let name = world.root.file_name().unwrap().to_string_lossy().into_owned();
-        let image = Self(format!("beige-suite:{name}"));
+        let image =
+            Self { name: format!("localhost/beige-suite:{name}"), engine: world.runtime.name() };
         image.change("one");
         image
     }
 
     /// Gives the name to another image.
     fn change(&self, label: &str) {
-        let made = docker(&["create", "beige-sandbox:latest", "/bin/sh"]);
+        let made = ask(self.engine, &["create", "beige-sandbox:latest", "/bin/sh"]);
         let change = format!("LABEL suite={label}");
-        docker(&["commit", "--change", &change, &made, &self.0]);
-        docker(&["rm", &made]);
+        ask(self.engine, &["commit", "--change", &change, &made, &self.name]);
+        ask(self.engine, &["rm", &made]);
     }
 }
 
 impl Drop for Image {
     fn drop(&mut self) {
-        let _ = Command::new("docker").args(["rmi", "-f", &self.0]).output();
+        let _ = Command::new(self.engine).args(["rmi", "-f", &self.name]).output();
     }
 }
 
 #[test]
 fn an_agent_that_left_the_configuration_loses_its_container() {
-    with_docker(|world| {
+    with_each_engine(|world| {
         world.configure(&["a", "b"], "");
         for agent in ["a", "b"] {
             world.run(["exec", agent, "--", "true"]).expect(0);
@@ -154,7 +174,7 @@ fn agents(world: &World) -> Vec<String> {
 
 #[test]
 fn sandboxes_are_listed_and_removed() {
-    with_docker(|world| {
+    with_each_engine(|world| {
         assert_eq!(agents(world), [] as [&str; 0]);
         world.configure(&["a", "b"], "");
         for agent in ["a", "b"] {
@@ -165,7 +185,7 @@ fn sandboxes_are_listed_and_removed() {
         assert_eq!(listed, ["a", "b"]);
         let text = world.run(["sandbox", "list"]).expect(0).text();
         assert_eq!(text.lines().count(), 3, "{text}");
-        assert!(text.starts_with("AGENT  STATUS"), "{text}");
+        assert!(text.starts_with("AGENT  RUNTIME  STATUS"), "{text}");
         world.run(["sandbox", "rm", "a"]).expect(0);
         assert_eq!(agents(world), ["b"]);
         let wrong = world.run(["sandbox", "rm", "nobody"]).expect(1);
@@ -178,7 +198,7 @@ fn sandboxes_are_listed_and_removed() {
 
 #[test]
 fn a_sandbox_that_a_call_is_using_is_not_removed() {
-    with_docker(|world| {
+    with_each_engine(|world| {
         let mut child = world
             .beige(["exec", "a", "--", "sh", "-c", "touch began; sleep 300"])
             .spawn()
@@ -186,7 +206,7 @@ fn a_sandbox_that_a_call_is_using_is_not_removed() {
         wait_until("it began", || world.workspace("a").join("began").exists());
         let done = world.run(["sandbox", "rm", "a"]).expect(1);
         assert!(done.stderr.contains("in use by other calls"), "{}", done.stderr);
-        assert_eq!(state_of(&world.container()), "running");
+        assert_eq!(world.state_of(&world.container()), "running");
         let id = child.id().to_string();
         assert!(Command::new("kill").arg(&id).status().expect("kill runs").success());
         assert_eq!(child.wait().expect("it ends").code(), Some(143));
@@ -195,7 +215,7 @@ fn a_sandbox_that_a_call_is_using_is_not_removed() {
 
 #[test]
 fn a_gateway_that_comes_and_goes_leaves_a_sandbox_in_use_alone() {
-    with_docker(|world| {
+    with_each_engine(|world| {
         let mut child = world
             .beige([
                 "exec",
@@ -211,7 +231,7 @@ fn a_gateway_that_comes_and_goes_leaves_a_sandbox_in_use_alone() {
         world.start_gateway();
         assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
         world.run(["gateway", "stop"]).expect(0);
-        assert_eq!(state_of(&world.container()), "running");
+        assert_eq!(world.state_of(&world.container()), "running");
         fs::write(world.workspace("a").join("go"), "").unwrap();
         assert_eq!(child.wait().expect("it ends").code(), Some(0));
     });
@@ -219,11 +239,24 @@ fn a_gateway_that_comes_and_goes_leaves_a_sandbox_in_use_alone() {
 
 #[test]
 fn an_image_is_made_without_a_registry() {
-    with_docker(|world| {
-        let image = Image(format!("beige-suite:offline-{}", std::process::id()));
-        let done = world.run(["sandbox", "build", "--offline", "--image", &image.0]).expect(0);
-        assert!(done.text().contains(&format!("built {} offline", image.0)), "{}", done.text());
-        world.configure(&["a"], &format!("image: '{}'", image.0));
+    with_each_engine(|world| {
+        let image = Image {
+            name: format!("localhost/beige-suite:offline-{}", std::process::id()),
+            engine: world.runtime.name(),
+        };
+        let done = world
+            .run([
+                "sandbox",
+                "build",
+                "--offline",
+                "--runtime",
+                image.engine,
+                "--image",
+                &image.name,
+            ])
+            .expect(0);
+        assert!(done.text().contains(&format!("built {} offline", image.name)), "{}", done.text());
+        world.configure(&["a"], &format!("image: '{}'", image.name));
         assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
         world.run(["sandbox", "rm"]).expect(0);
     });
@@ -231,7 +264,7 @@ fn an_image_is_made_without_a_registry() {
 
 #[test]
 fn an_image_that_is_not_here_is_named_and_not_fetched() {
-    with_docker(|world| {
+    with_each_engine(|world| {
         world.configure(&["a"], "image: 'example.invalid/none:1'");
         let done = world.sh("true").expect(125);
         assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
@@ -323,6 +356,27 @@ fn auto_takes_bubblewrap_where_there_is_no_docker() {
 }
 
 #[test]
+fn auto_keeps_podman_for_an_agent_that_has_a_container_of_it() {
+    with_docker(|world| {
+        if !runtimes().contains(&Runtime::Podman) {
+            return;
+        }
+        choose_by_itself(world);
+        let mut command = world.beige(["exec", "a", "--", "echo", "on"]);
+        let done = command.env("DOCKER_HOST", "unix:///nonexistent.sock").output();
+        let done = Finished::from(done.expect("beige runs")).expect(0);
+        assert!(done.stderr.contains("is Podman's"), "{}", done.stderr);
+        assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
+        world.start_gateway();
+        assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
+        let listed = world.run(["sandbox", "list", "--json"]).expect(0).json();
+        let rows = listed.as_array().expect("an array");
+        assert_eq!(rows.len(), 1, "{listed}");
+        assert_eq!(rows[0]["runtime"], "podman");
+    });
+}
+
+#[test]
 fn auto_keeps_docker_for_an_agent_that_has_a_container() {
     with_docker(|world| {
         choose_by_itself(world);
@@ -335,7 +389,7 @@ fn auto_keeps_docker_for_an_agent_that_has_a_container() {
         let exec = || without_docker(&["exec", "a", "--", "echo", "on"]);
         // Whoever has a link needs no daemon for a call.
         assert_eq!(exec().expect(0).text(), "on\n");
-        docker(&["kill", &world.containers()[0]]);
+        world.ask(&["kill", &world.containers()[0]]);
         let told = exec().expect(125).stderr;
         let advice = ["stays Docker's", "`beige sandbox rm a`", "systemctl start docker"];
         assert!(advice.iter().all(|it| told.contains(it)), "{told}");
@@ -346,9 +400,11 @@ fn auto_keeps_docker_for_an_agent_that_has_a_container() {
         assert!(check["found"].to_string().contains(advice[0]), "{check}");
         let told = without_docker(&["sandbox", "rm", "a"]).expect(0).text();
         assert!(told.contains("forgot the container of a"), "{told}");
-        if World::on(Runtime::Bubblewrap).is_some() {
+        let next = runtimes().iter().find(|it| **it != Runtime::Docker);
+        if let Some(next) = next {
             let done = exec();
-            assert!(done.stderr.contains("is bubblewrap's"), "{}", done.stderr);
+            let told = done.stderr.to_lowercase();
+            assert!(told.contains(&format!("is {}'s", next.name())), "{told}");
             assert_eq!(done.expect(0).text(), "on\n");
         }
     });

@@ -11,7 +11,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::support::{
-    Finished, Runtime, World, docker, on_each_runtime, runtimes, signal, some_world, wait_until,
+    Finished, Runtime, World, ask, on_each_runtime, runtimes, signal, some_world, wait_until,
     with_and_without_gateway,
 };
 
@@ -96,7 +96,7 @@ fn it_changes_nothing_and_leaves_nothing_behind() {
         assert_eq!(snapshot(&world.root), before);
         if runtimes().contains(&Runtime::Docker) {
             let own = format!("name=beige-doctor-{pid}-");
-            assert_eq!(docker(&["ps", "-aq", "--filter", &own]), "");
+            assert_eq!(ask("docker", &["ps", "-aq", "--filter", &own]), "");
         }
     });
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use crate::support::{World, on_each_runtime};
+use crate::support::{World, on_either_kind};
 
 /// A home on a small file system of its own, unmounted with the value.
 struct Disk<'a> {
@@ -57,7 +57,7 @@ fn is_told(text: &str) -> bool {
 
 #[test]
 fn one_shots_say_so_and_go_on_once_there_is_room() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         let Some(disk) = Disk::mount(world) else { return };
         world.sh("echo on").expect(0);
         disk.fill();
@@ -84,7 +84,7 @@ fn one_shots_say_so_and_go_on_once_there_is_room() {
 
 #[test]
 fn a_gateway_says_so_and_goes_on_once_there_is_room() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         let Some(disk) = Disk::mount(world) else { return };
         world.start_gateway();
         let say = |text: &str| {
@@ -114,7 +114,7 @@ fn a_gateway_says_so_and_goes_on_once_there_is_room() {
 
 #[test]
 fn a_gateway_that_cannot_start_says_so() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         let Some(disk) = Disk::mount(world) else { return };
         disk.fill();
         let done = world.run(["gateway", "start"]);

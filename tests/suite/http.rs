@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::support::{
-    Reply, World, is_alive, on_each_runtime, peak_memory, processes_with, some_world, wait_until,
+    Reply, World, is_alive, on_either_kind, peak_memory, processes_with, some_world, wait_until,
 };
 
 /// `POST …/exec` of agent `a`.
@@ -270,7 +270,7 @@ fn no_trick_with_names_leads_anywhere() {
 
 #[test]
 fn a_name_of_any_length_is_answered() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         world.start_gateway();
         let door = Door::of(world);
         let long = "n".repeat(1_000_000);
@@ -377,7 +377,7 @@ fn readers_that_do_not_read_hold_only_their_own_command() {
 
 #[test]
 fn a_client_that_goes_ends_what_it_streams_and_nothing_else() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         world.start_gateway();
         let door = Door::of(world);
         let seconds = mark();
@@ -470,7 +470,7 @@ fn frames_that_make_no_sense_end_the_conversation_with_a_word() {
 
 #[test]
 fn a_hang_up_at_any_moment_leaves_nothing_behind() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         world.start_gateway();
         let door = Door::of(world);
         let seconds = mark();

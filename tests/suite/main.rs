@@ -31,6 +31,7 @@ mod load;
 mod models;
 mod oneshots;
 mod planted;
+mod podman;
 mod prompt;
 mod residents;
 mod sandbox;

@@ -6,7 +6,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, KEY, ModelServer, World, calls, chunk, on_each_runtime, processes_with, runs, says,
+    Answer, KEY, ModelServer, World, calls, chunk, on_either_kind, processes_with, runs, says,
     says_and_calls, says_in, some_world, with_and_without_gateway,
 };
 
@@ -123,7 +123,7 @@ fn check_stored(world: &World, key: &str) {
 
 #[test]
 fn a_turn_is_told_while_the_model_speaks() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         let server = ModelServer::new();
         let gate = server.gate();
         server.play([

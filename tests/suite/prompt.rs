@@ -9,7 +9,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::support::{World, on_each_runtime, runtimes, wait_until, with_and_without_gateway};
+use crate::support::{World, on_either_kind, runtimes, wait_until, with_and_without_gateway};
 
 /// A world on the runtime that is quick to start.
 fn world() -> World {
@@ -290,7 +290,7 @@ fn a_prompt_that_cannot_be_is_refused_with_the_reason() {
 
 #[test]
 fn a_streamed_turn_tells_everything_in_its_order() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         world.start_gateway();
         world.write_cassette(&[
             r#"{"events":[{"thinking":"hm"},{"text":"I "},{"text":"look."},{"toolCall":{"id":"c1","name":"exec","arguments":{"command":"echo hi"}}},{"toolCall":{"id":"c2","name":"read","arguments":{"path":"missing"}}},{"usage":{"input":7,"output":3}}]}"#,

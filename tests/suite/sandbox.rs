@@ -10,8 +10,8 @@ use std::thread;
 use serde_json::json;
 
 use crate::support::{
-    Finished, Runtime, World, agent_ids, docker, on_each_runtime, processes_with, signal, state_of,
-    wait_until, with_and_without_gateway,
+    Finished, Runtime, World, agent_ids, on_each_runtime, processes_with, signal, wait_until,
+    with_and_without_gateway,
 };
 
 #[test]
@@ -173,7 +173,7 @@ fn ten_first_calls_at_once_make_one_sandbox() {
         });
         let want: Vec<String> = (0..10).map(|it| format!("Exit code: 0\n{it}\n")).collect();
         assert_eq!(results, want);
-        if world.runtime == Runtime::Docker {
+        if world.runtime.makes_containers() {
             world.container();
         }
     });
@@ -188,7 +188,7 @@ fn ten_first_one_shots_at_once_make_one_sandbox() {
             calls.into_iter().map(|it| it.join().expect("an answer")).collect()
         });
         assert_eq!(results, (0..10).map(|it| format!("{it}\n")).collect::<Vec<_>>());
-        if world.runtime == Runtime::Docker {
+        if world.runtime.makes_containers() {
             world.container();
         }
         world.verify_audit();
@@ -276,8 +276,8 @@ fn the_end_of_the_sandbox_under_a_call_is_told_and_nothing_is_repeated() {
         let marker = format!("sleep 3{}", std::process::id());
         let (mut child, _stdout) = started(world, &format!("echo x >> ran; echo ready; {marker}"));
         let why = match world.runtime {
-            Runtime::Docker => {
-                docker(&["kill", &world.container()]);
+            Runtime::Docker | Runtime::Podman => {
+                world.ask(&["kill", &world.container()]);
                 "the sandbox was killed"
             }
             Runtime::Bubblewrap => {
@@ -323,7 +323,7 @@ fn a_gateway_that_is_killed_is_taken_over_and_nothing_is_lost() {
         let number = format!("4{}", std::process::id());
         let line = format!("(setsid sleep {number} &) ; echo ready; sleep {number}");
         let calls: Vec<Started> = (0..3).map(|_| started(world, &line)).collect();
-        let before = (world.runtime == Runtime::Docker).then(|| world.container());
+        let before = (world.runtime.makes_containers()).then(|| world.container());
         end(&mut gateway, "KILL");
         for (mut child, _) in calls {
             assert_ne!(child.wait().expect("it ends").code(), Some(0));
@@ -332,7 +332,7 @@ fn a_gateway_that_is_killed_is_taken_over_and_nothing_is_lost() {
             processes_with(&format!("sleep\0{number}")).is_empty()
         });
         if let Some(before) = &before {
-            assert_eq!(state_of(before), "running");
+            assert_eq!(world.state_of(before), "running");
         }
         world.start_gateway();
         assert_eq!(world.sh("echo on").expect(0).text(), "on\n");

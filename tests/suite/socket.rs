@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Runtime, World, is_alive, on_each_runtime, peak_memory, runtimes, signal, wait_until,
+    Runtime, World, is_alive, on_either_kind, peak_memory, runtimes, signal, wait_until,
 };
 
 /// A tool that shows how it was called, and can wait and fail.
@@ -291,7 +291,7 @@ fn gateway_pid(world: &World) -> u32 {
 
 #[test]
 fn whose_call_it_is_nobody_can_say() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         prepare(world);
         world.start_gateway();
         for (agent, key) in [("a", "telegram:7:8"), ("b", "tui:b:x")] {
@@ -517,7 +517,7 @@ fn a_flood_from_one_agent_stops_no_other() {
 
 #[test]
 fn a_restarted_gateway_is_found_from_the_same_sandbox() {
-    on_each_runtime(|world| {
+    on_either_kind(|world| {
         world.start_gateway();
         world.sh("notes add one").expect(0);
         world.run(["gateway", "restart"]).expect(0);

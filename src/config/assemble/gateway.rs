@@ -9,7 +9,7 @@ use log::LevelFilter;
 use crate::config::assemble::Assembly;
 use crate::config::key_path::KeyPath;
 use crate::config::node::Node;
-use crate::config::{Config, Gateway, Network, RuntimeChoice, paths};
+use crate::config::{Config, Gateway, Network, paths};
 
 impl Assembly<'_> {
     pub(super) fn gateway(&mut self, node: &Node<'_>) -> Gateway {
@@ -76,8 +76,7 @@ impl Assembly<'_> {
             return;
         }
         for agent in config.agents.values() {
-            let may_be_bubblewrap = agent.sandbox.runtime != RuntimeChoice::Docker;
-            if may_be_bubblewrap && agent.sandbox.network == Some(Network::Open) {
+            if agent.sandbox.may_be_bubblewrap() && agent.sandbox.network == Some(Network::Open) {
                 let path = agents.get(&agent.name).get("sandbox").get("network").path;
                 let message = "`open` is the host's own network under bubblewrap, where \
                                `gateway.auth: \"none\"` lets the agent use the gateway's API; \

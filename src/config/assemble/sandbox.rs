@@ -42,7 +42,13 @@ impl Assembly<'_> {
                 }
                 RuntimeChoice::Bubblewrap
             }
-            (Some("docker"), _) | (_, UserChoice::Root) => RuntimeChoice::Docker,
+            (Some("docker"), _) => RuntimeChoice::Docker,
+            (Some("podman"), _) => {
+                if let Some(message) = not_with_podman(user, self.surroundings.uid) {
+                    self.refuse(&node.get("user").path, message);
+                }
+                RuntimeChoice::Podman
+            }
             _ => RuntimeChoice::Auto,
         }
     }
@@ -133,16 +139,30 @@ impl Assembly<'_> {
 fn not_with_bubblewrap(user: UserChoice, own: u32) -> Option<String> {
     match user {
         UserChoice::Root => {
-            Some("`root` is for Docker only; with bubblewrap use `host` or \"uid:gid\"".into())
+            let what =
+                "`root` is for Docker and Podman only; with bubblewrap use `host` or \"uid:gid\"";
+            Some(what.into())
         }
         UserChoice::Ids { gid: 0, .. } => {
-            Some("bubblewrap never runs as group 0; take another, or Docker".into())
+            Some("bubblewrap never runs as group 0; take another, or Docker or Podman".into())
         }
         UserChoice::Ids { uid, .. } if own != 0 && own != uid => Some(format!(
             "bubblewrap gives an agent no other user than the gateway's own, which is {own}; \
              leave `user` out, run the gateway as root, or take Docker"
         )),
         UserChoice::Host | UserChoice::Ids { .. } => None,
+    }
+}
+
+/// Why Podman gives an agent no such user, under a gateway that is `own`: any
+/// other is an id that the workspace's owner could not read files of.
+fn not_with_podman(user: UserChoice, own: u32) -> Option<String> {
+    match user {
+        UserChoice::Ids { uid, .. } if own != 0 && own != uid => Some(format!(
+            "Podman without root gives an agent no other user than the gateway's own, which is \
+             {own}; leave `user` out, run the gateway as root, or take Docker"
+        )),
+        _ => None,
     }
 }
 

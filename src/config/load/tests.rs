@@ -372,7 +372,6 @@ fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
         ("/agents/a/model/compactionThreshold", json!(0.5)),
         ("/agents/a/fallbackModels", json!([{"provider": "demo", "model": "m"}])),
         ("/agents/a/skills", json!(["s"])),
-        ("/agents/a/sandbox", json!({"runtime": "podman"})),
         ("/agents/a/sandbox", json!({"network": {"allow": ["x"]}})),
         ("/agents/a/sandbox", json!({"mask": []})),
         ("/agents/a/limits", json!({"maxTurnSeconds": 0})),
@@ -469,14 +468,16 @@ fn memory_and_processors_are_lowered_to_what_the_host_has() {
 }
 
 #[test]
-fn root_needs_docker() {
+fn root_needs_a_container() {
     let runtime = |value: Value| {
         Case::new().config(&with("/agents/a/sandbox", value)).agents["a"].sandbox.runtime
     };
-    assert_eq!(runtime(json!({"user": "root"})), RuntimeChoice::Docker);
+    assert_eq!(runtime(json!({"user": "root"})), RuntimeChoice::Auto);
+    assert_eq!(runtime(json!({"user": "root", "runtime": "podman"})), RuntimeChoice::Podman);
+    assert_eq!(runtime(json!({"user": "root", "runtime": "docker"})), RuntimeChoice::Docker);
     assert_eq!(runtime(json!({"user": "1000:1000"})), RuntimeChoice::Auto);
     let both = json!({"user": "root", "runtime": "bubblewrap"});
-    check_refused("/agents/a/sandbox", both, "`root` is for Docker only");
+    check_refused("/agents/a/sandbox", both, "`root` is for Docker and Podman only");
     check_refused("/agents/a/sandbox", json!({"user": "0:0"}), "write `root`");
     check_refused("/agents/a/sandbox", json!({"user": "me"}), "expected host, root or");
 }
@@ -654,7 +655,9 @@ fn what_is_shown_names_the_folders_and_sizes_that_count() {
     assert_eq!(agent["workspaceDir"], json!(case.home.workspace("a")));
     assert_eq!(agent["sandbox"]["memoryLimit"], json!(3_u64 << 30));
     assert_eq!(agent["sandbox"]["cpus"], json!(4.0));
-    assert_eq!(agent["sandbox"]["runtime"], json!("docker"));
+    // With root it comes to a container, whose network is open.
+    assert_eq!(agent["sandbox"]["runtime"], json!("auto"));
+    assert_eq!(agent["sandbox"]["network"], json!("open"));
     assert_eq!(shown["gateway"]["logFile"], json!(case.home.logs().join("gateway.log")));
 }
 

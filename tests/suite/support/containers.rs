@@ -1,4 +1,4 @@
-//! What the docker client says of a world's containers, and what the host's
+//! What an engine's client says of a world's containers, and what the host's
 //! process list shows of a sandbox.
 
 use std::fs;
@@ -6,12 +6,12 @@ use std::process::Command;
 
 use super::{Runtime, World, runtimes};
 
-/// Runs the docker client; its answer, trimmed.
+/// Runs the client of an engine; its answer, trimmed.
 #[track_caller]
-pub(crate) fn docker(arguments: &[&str]) -> String {
-    let output = Command::new("docker").args(arguments).output().expect("docker runs");
+pub(crate) fn ask(engine: &str, arguments: &[&str]) -> String {
+    let output = Command::new(engine).args(arguments).output().expect("the client runs");
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "docker {arguments:?}: {complaint}");
+    assert!(output.status.success(), "{engine} {arguments:?}: {complaint}");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
@@ -43,12 +43,24 @@ impl World {
         runtimes().contains(&runtime).then(|| Self::new(runtime))
     }
 
+    /// What the client of this world's engine says.
+    #[track_caller]
+    pub(crate) fn ask(&self, arguments: &[&str]) -> String {
+        ask(self.runtime.name(), arguments)
+    }
+
+    /// `running`, `exited`, `paused`, ….
+    #[track_caller]
+    pub(crate) fn state_of(&self, container: &str) -> String {
+        self.ask(&["inspect", "--format", "{{.State.Status}}", container])
+    }
+
     /// Ids of all containers of this world's home, running or not.
     #[track_caller]
     pub(crate) fn containers(&self) -> Vec<String> {
         let home = self.home();
         let filter = format!("label=beige.home={}", home.display());
-        let ids = docker(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
+        let ids = self.ask(&["ps", "-aq", "--no-trunc", "--filter", &filter]);
         ids.lines().map(str::to_owned).collect()
     }
 
@@ -59,10 +71,4 @@ impl World {
         assert_eq!(ids.len(), 1, "{ids:?}");
         ids.remove(0)
     }
-}
-
-/// `running`, `exited`, `paused`, ….
-#[track_caller]
-pub(crate) fn state_of(container: &str) -> String {
-    docker(&["inspect", "--format", "{{.State.Status}}", container])
 }

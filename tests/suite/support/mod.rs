@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 use std::sync::OnceLock;
 
-pub(crate) use containers::{children_of, docker, processes_with, state_of};
+pub(crate) use containers::{ask, children_of, processes_with};
 pub(crate) use http::{Reply, request};
 pub(crate) use model::{
     Answer, KEY, ModelServer, calls, chunk, runs, says, says_and_calls, says_in,
@@ -27,34 +27,45 @@ pub(crate) use world::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Runtime {
     Docker,
+    Podman,
     Bubblewrap,
 }
 
 impl Runtime {
+    /// All that there are, the cheapest last.
+    pub(crate) const ALL: [Self; 3] = [Self::Docker, Self::Podman, Self::Bubblewrap];
+
+    /// Whether its sandboxes are containers, which stay between calls.
+    pub(crate) fn makes_containers(self) -> bool {
+        self != Self::Bubblewrap
+    }
+
     /// The name in configuration.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Docker => "docker",
+            Self::Podman => "podman",
             Self::Bubblewrap => "bubblewrap",
         }
     }
 }
 
-/// The runtimes of this machine. CI has both, or the test fails.
+/// The runtimes of this machine. CI has all, or the test fails.
 pub(crate) fn runtimes() -> &'static [Runtime] {
     static FOUND: OnceLock<Vec<Runtime>> = OnceLock::new();
     FOUND.get_or_init(|| {
-        let found: Vec<Runtime> = [Runtime::Docker, Runtime::Bubblewrap]
+        let found: Vec<Runtime> = Runtime::ALL
             .into_iter()
             .filter(|it| match it {
                 Runtime::Docker => answers("docker", &["version"]),
+                Runtime::Podman => answers("podman", &["info"]),
                 Runtime::Bubblewrap => answers("bwrap", &["--version"]),
             })
             .collect();
         if std::env::var_os("CI").is_some() {
-            assert_eq!(found, [Runtime::Docker, Runtime::Bubblewrap], "CI must have both runtimes");
+            assert_eq!(found, Runtime::ALL, "CI must have all runtimes");
         }
-        assert!(!found.is_empty(), "neither Docker nor bubblewrap is here: `make demo` says how");
+        assert!(!found.is_empty(), "no runtime is here: `make demo` says how");
         found
     })
 }
@@ -80,7 +91,20 @@ pub(crate) fn on_each_runtime(check: impl Fn(&World)) {
     }
 }
 
-/// The same in a world whose gateway runs, and in one without.
+/// The same on one engine of containers and on bubblewrap, for what no two
+/// engines differ in.
+#[track_caller]
+pub(crate) fn on_either_kind(check: impl Fn(&World)) {
+    let here = runtimes();
+    let engine = here.iter().find(|it| it.makes_containers());
+    let bubblewrap = here.iter().find(|it| !it.makes_containers());
+    for runtime in engine.into_iter().chain(bubblewrap) {
+        eprintln!("on {}", runtime.name());
+        check(&World::new(*runtime));
+    }
+}
+
+/// On each runtime, in a world whose gateway runs and in one without.
 #[track_caller]
 pub(crate) fn with_and_without_gateway(check: impl Fn(&World)) {
     on_each_runtime(|world| {

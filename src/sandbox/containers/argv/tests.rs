@@ -28,8 +28,16 @@ fn spec() -> Spec {
     }
 }
 
+/// The terms of an engine that bounds everything.
+const TERMS: Terms = Terms { bounds: Bounded::ALL, ulimits: None };
+
 fn arguments(spec: &Spec) -> Vec<String> {
-    let command = run_command(spec, "5bec").unwrap();
+    arguments_of(Engine::Docker, spec, &TERMS)
+}
+
+fn arguments_of(engine: Engine, spec: &Spec, terms: &Terms) -> Vec<String> {
+    let command = run_command(engine, spec, "5bec", terms).unwrap();
+    assert_eq!(command.get_program(), engine.program());
     command.get_args().map(|it| it.to_string_lossy().into_owned()).collect()
 }
 
@@ -42,7 +50,11 @@ fn check(change: impl FnOnce(&mut Spec), come: &str, go: &str) {
     let after = arguments(&changed);
     assert_eq!(missing(&after, &before), come, "what comes");
     assert_eq!(missing(&before, &after), go, "what goes");
-    assert_ne!(spec_hash(&spec()).unwrap(), spec_hash(&changed).unwrap(), "the hash");
+    assert_ne!(hash(&spec()), hash(&changed), "the hash");
+}
+
+fn hash(spec: &Spec) -> String {
+    spec_hash(Engine::Docker, spec).unwrap()
 }
 
 /// Those of `these` that `others` lacks, counting repeats.
@@ -62,8 +74,8 @@ fn missing(these: &[String], others: &[String]) -> String {
 fn a_container_is_confined_and_runs_ours() {
     let want = "run -d --label beige.spec=5bec --pull never --name beige-0123456789ab-ada \
         --hostname ada --label beige.home=/h --label beige.instance=0123456789ab \
-        --label beige.agent=ada --cap-drop ALL --security-opt no-new-privileges \
-        --user 10:20 --pids-limit 7 --memory 1000 --memory-swap 1000 \
+        --label beige.agent=ada --user 10:20 --cap-drop ALL --security-opt no-new-privileges \
+        --pids-limit 7 --memory 1000 --memory-swap 1000 \
         --log-driver none --no-healthcheck \
         --mount type=bind,src=/h/w,dst=/workspace \
         --mount type=bind,src=/h/l,dst=/tools/bin,readonly \
@@ -73,9 +85,59 @@ fn a_container_is_confined_and_runs_ours() {
 }
 
 #[test]
+fn podman_as_root_asks_for_no_more_than_the_host_grants() {
+    let terms = Terms { ulimits: Some((1024, 32_768)), ..TERMS };
+    let want = "run -d --label beige.spec=5bec --ulimit nofile=1024:1024 \
+        --ulimit nproc=32768:32768 --pull never --name beige-0123456789ab-ada \
+        --hostname ada --label beige.home=/h --label beige.instance=0123456789ab \
+        --label beige.agent=ada --user 10:20 --cap-drop ALL --security-opt no-new-privileges \
+        --pids-limit 7 --memory 1000 --memory-swap 1000 \
+        --log-driver none --no-healthcheck \
+        --mount type=bind,src=/h/w,dst=/workspace \
+        --mount type=bind,src=/h/l,dst=/tools/bin,readonly \
+        --mount type=bind,src=/h/s,dst=/beige,readonly \
+        --workdir /workspace --entrypoint /beige/tool-client box:1 --init";
+    assert_eq!(arguments_of(Engine::Podman, &spec(), &terms).join(" "), want);
+}
+
+#[test]
+fn podman_without_root_keeps_the_users_number_and_sets_no_limit_that_is_not_held() {
+    let none = Bounded { memory: false, swap: false, pids: false, cpus: false };
+    let terms = Terms { bounds: none, ulimits: None };
+    let mut spec = spec();
+    spec.cpus = Some(1.5);
+    spec.network = Some(Network::None);
+    let want = "run -d --label beige.spec=5bec --pull never --name beige-0123456789ab-ada \
+        --hostname ada --label beige.home=/h --label beige.instance=0123456789ab \
+        --label beige.agent=ada --userns keep-id --user 10:20 --cap-drop ALL \
+        --security-opt no-new-privileges --network none \
+        --log-driver none --no-healthcheck \
+        --mount type=bind,src=/h/w,dst=/workspace \
+        --mount type=bind,src=/h/l,dst=/tools/bin,readonly \
+        --mount type=bind,src=/h/s,dst=/beige,readonly \
+        --workdir /workspace --entrypoint /beige/tool-client box:1 --init";
+    assert_eq!(arguments_of(Engine::RootlessPodman, &spec, &terms).join(" "), want);
+}
+
+#[test]
+fn a_limit_that_is_held_elsewhere_is_no_other_container() {
+    let hash = |engine| spec_hash(engine, &spec()).unwrap();
+    assert_eq!(hash(Engine::Podman), hash(Engine::Docker));
+    assert_ne!(hash(Engine::RootlessPodman), hash(Engine::Podman), "another user namespace");
+}
+
+#[test]
+fn root_of_a_user_is_that_user() {
+    let mut root = spec();
+    (root.uid, root.gid) = (0, 0);
+    let arguments = arguments_of(Engine::RootlessPodman, &root, &TERMS);
+    assert!(!arguments.contains(&"--userns".to_owned()), "{arguments:?}");
+}
+
+#[test]
 fn root_gets_what_apt_needs_and_no_more() {
-    let come = "--cap-add CHOWN --cap-add DAC_OVERRIDE --cap-add FOWNER --cap-add SETGID \
-        --cap-add SETUID 0:0";
+    let come = "0:0 --cap-add CHOWN --cap-add DAC_OVERRIDE --cap-add FOWNER --cap-add SETGID \
+        --cap-add SETUID";
     check(|it| (it.uid, it.gid) = (0, 0), come, "10:20");
 }
 
@@ -135,7 +197,7 @@ fn a_path_that_docker_would_change_is_refused() {
     for path in ["/w\n", "/a\rb", "/w ", "/w\u{a0}"] {
         let mut spec = spec();
         spec.workspace = path.into();
-        let refused = run_command(&spec, "").map_err(|it| it.kind());
+        let refused = run_command(Engine::Docker, &spec, "", &TERMS).map_err(|it| it.kind());
         assert_eq!(refused.err(), Some(Kind::Config), "{path:?}");
     }
 }
@@ -146,13 +208,13 @@ fn a_folder_made_anew_is_another_container() {
     fs::create_dir(&place).unwrap();
     let mut spec = spec();
     spec.workspace = place.clone();
-    let before = spec_hash(&spec).unwrap();
-    assert_eq!(before, spec_hash(&spec).unwrap());
+    let before = hash(&spec);
+    assert_eq!(before, hash(&spec));
     // The old one stays, as it does while a container shows it.
     let aside = place.with_extension("old");
     fs::rename(&place, &aside).unwrap();
     fs::create_dir(&place).unwrap();
-    assert_ne!(before, spec_hash(&spec).unwrap());
+    assert_ne!(before, hash(&spec));
     fs::remove_dir(&place).unwrap();
     fs::remove_dir(&aside).unwrap();
 }
@@ -176,9 +238,12 @@ fn a_name_is_never_too_long_and_never_shared() {
 
 #[test]
 fn a_call_enters_by_tool_client() {
-    let command = exec_command(&spec(), Role::Run);
+    let command = exec_command(Engine::Docker, &spec(), Role::Run);
     let arguments: Vec<_> = command.get_args().collect();
     let want =
         ["exec", "-i", "-w", "/workspace", "beige-0123456789ab-ada", "/beige/tool-client", "--run"];
     assert_eq!(arguments, want);
+    let command = exec_command(Engine::RootlessPodman, &spec(), Role::Run);
+    assert_eq!(command.get_args().collect::<Vec<_>>(), want);
+    assert_eq!(command.get_program(), "podman");
 }

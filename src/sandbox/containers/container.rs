@@ -1,4 +1,4 @@
-//! What the daemon says of a container, and what follows from it: pure
+//! What an engine says of a container, and what follows from it: pure
 //! decisions about taking over, starting and replacing. Touches nothing.
 
 use serde::Deserialize;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 /// Asks for just what [`Container`] holds, so that the answer stays small
 /// whatever the image or the user put into the container.
 pub(super) const FORMAT: &str = concat!(
-    r#"{"id":{{json .Id}},"image":{{json .Image}},"state":{"#,
+    r#"{"id":{{json .ID}},"image":{{json .Image}},"state":{"#,
     r#""status":{{json .State.Status}},"pid":{{json .State.Pid}},"oomKilled":{{json .State.OOMKilled}},"#,
     r#""exitCode":{{json .State.ExitCode}},"error":{{json .State.Error}},"#,
     r#""finishedAt":{{json .State.FinishedAt}}},"#,
@@ -15,7 +15,7 @@ pub(super) const FORMAT: &str = concat!(
     r#""specHash":{{json (index .Config.Labels "beige.spec")}}}"#,
 );
 
-/// A container as `docker container inspect` shows it.
+/// A container as `container inspect` shows it.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Container {
@@ -92,7 +92,8 @@ pub(super) fn decide(seen: Option<&Container>, wanted: &Wanted) -> Step {
     match seen.state.status.as_str() {
         "running" => Step::Keep,
         "paused" => Step::Unpause,
-        "created" | "exited" => Step::Start,
+        // The last three are Podman's: not begun, and ended a moment ago.
+        "created" | "exited" | "configured" | "initialized" | "stopped" => Step::Start,
         _ => Step::Replace("it is neither running nor fit to be started"),
     }
 }
@@ -160,6 +161,7 @@ mod tests {
     fn a_stopped_one_is_started_again() {
         check(|it, _| it.state.status = "exited".into(), Step::Start);
         check(|it, _| it.state.status = "created".into(), Step::Start);
+        check(|it, _| it.state.status = "stopped".into(), Step::Start);
         check(|it, _| it.state.status = "paused".into(), Step::Unpause);
     }
 

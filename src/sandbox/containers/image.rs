@@ -15,8 +15,9 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::after;
 
-use super::argv::docker;
+use super::argv::ulimits;
 use super::client::{call, failure, image_id, remove};
+use super::engine::Engine;
 use crate::config::home::{create_private, open_own};
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::oneshot;
@@ -75,7 +76,7 @@ impl Form {
 }
 
 /// Builds the image from the Dockerfile.
-pub fn build(name: &str, progress: Progress<'_>) -> Result<()> {
+pub fn build(engine: Engine, name: &str, progress: Progress<'_>) -> Result<()> {
     let doing = format!("build the image {name} {}", Form::Dockerfile);
     let talk = |mut stdin: ChildStdin, stdout| {
         // A client that ended early says why itself.
@@ -84,44 +85,46 @@ pub fn build(name: &str, progress: Progress<'_>) -> Result<()> {
         oneshot::gist_of_lines(stdout, progress)
     };
     let (status, complaint, said) =
-        oneshot::converse(build_command(name), BUILD_WITHIN, progress, talk)
+        oneshot::converse(build_command(engine, name), BUILD_WITHIN, progress, talk)
             .map_err(|it| it.within(doing.clone()))?;
     if status.success() {
-        clear_away_replaced();
+        clear_away_replaced(engine);
         return Ok(());
     }
     // What a step of the build said stands on the one stream or the other.
     let last = said.lines().last().unwrap_or_default();
-    Err(failure(&doing, &format!("{complaint} (last: {last})")))
+    Err(failure(engine, &doing, &format!("{complaint} (last: {last})")))
 }
 
 /// Makes the image from the host's own programs: no registry, no build step.
-pub fn build_offline(name: &str, progress: Progress<'_>) -> Result<()> {
+pub fn build_offline(engine: Engine, name: &str, progress: Progress<'_>) -> Result<()> {
     let root = host::gather(progress)?;
-    import(name, Form::Offline, |stdin| root.write(&mut BufWriter::with_capacity(PIECE, stdin)))
+    let feed = |stdin| root.write(&mut BufWriter::with_capacity(PIECE, stdin));
+    import(engine, name, Form::Offline, feed)
 }
 
 /// Makes the image from a tar of a root file system, plain or compressed.
-pub fn import_root_tar(name: &str, file: &Path) -> Result<()> {
+pub fn import_root_tar(engine: Engine, name: &str, file: &Path) -> Result<()> {
     let doing = format!("read {}", file.display());
     let mut tar = File::open(file).during(Kind::Usage, doing.clone())?;
     let is_file = tar.metadata().during(Kind::Usage, doing.clone())?.is_file();
     if !is_file {
         return Err(Error::new(Kind::Usage, format!("{doing}: not a file")));
     }
-    import(name, Form::RootTar, |mut stdin| std::io::copy(&mut tar, &mut stdin).map(drop))
+    let feed = |mut stdin| std::io::copy(&mut tar, &mut stdin).map(drop);
+    import(engine, name, Form::RootTar, feed)
 }
 
 /// Builds it from the Dockerfile or, where its base image is neither here
 /// nor to be had within 20 s, offline. Answers with the form.
-pub fn build_either(name: &str, progress: Progress<'_>) -> Result<Form> {
-    let refused = match base_image() {
-        Ok(()) => build(name, progress).err(),
+pub fn build_either(engine: Engine, name: &str, progress: Progress<'_>) -> Result<Form> {
+    let refused = match base_image(engine) {
+        Ok(()) => build(engine, name, progress).err(),
         Err(error) => Some(error),
     };
     let Some(refused) = refused else { return Ok(Form::Dockerfile) };
     progress(&format!("{refused}; making the image {name} {}", Form::Offline));
-    build_offline(name, progress)?;
+    build_offline(engine, name, progress)?;
     Ok(Form::Offline)
 }
 
@@ -135,10 +138,10 @@ const LOOK_WITHIN: Duration = Duration::from_secs(30);
 /// Which of the usual programs an image has, found out by a container that is
 /// gone on return; `None` if it has no shell, without which no agent can run
 /// anything.
-pub fn programs(name: &str) -> Result<Option<Vec<String>>> {
+pub fn programs(engine: Engine, name: &str) -> Result<Option<Vec<String>>> {
     let doing = format!("look into the image {name}");
     let container = format!("beige-doctor-{}-{:08x}", std::process::id(), hash_of(name));
-    let ran = oneshot::run(look_command(name, &container), LOOK_WITHIN);
+    let ran = oneshot::run(look_command(engine, name, &container)?, LOOK_WITHIN);
     let complaint = match ran {
         Ok(finished) if finished.status.success() => {
             return Ok(Some(finished.stdout.lines().map(str::to_owned).collect()));
@@ -147,16 +150,17 @@ pub fn programs(name: &str) -> Result<Option<Vec<String>>> {
         Err(error) => error.to_string(),
     };
     // What could not start, or hung, is still there.
-    remove(&container)?;
+    remove(engine, &container)?;
     let absent = ["executable file not found", "no such file or directory"];
     match absent.iter().any(|it| complaint.contains(it)) {
         true => Ok(None),
-        false => Err(failure(&doing, &complaint)),
+        false => Err(failure(engine, &doing, &complaint)),
     }
 }
 
-fn look_command(name: &str, container: &str) -> Command {
-    let mut command = docker(&["run", "--rm", "--pull", "never", "--name", container]);
+fn look_command(engine: Engine, name: &str, container: &str) -> Result<Command> {
+    let mut command = engine.command(&["run", "--rm", "--pull", "never", "--name", container]);
+    command.args(ulimits(&engine.terms()?));
     command.args([
         "--network",
         "none",
@@ -168,7 +172,7 @@ fn look_command(name: &str, container: &str) -> Command {
     ]);
     command.args(["--security-opt", "no-new-privileges", "--log-driver", "none"]);
     command.args(["--no-healthcheck", "--entrypoint", "/bin/sh", name, "-c", LOOKED_FOR]);
-    command
+    Ok(command)
 }
 
 /// Keeps two looks of one process apart.
@@ -178,35 +182,36 @@ fn hash_of(name: &str) -> u32 {
 
 /// The id of the image, which is built first if it is the default one and
 /// not here. One builder at a time: the others wait and find it made.
-pub(super) fn ensure(name: &str, lock_folder: &Path) -> Result<String> {
-    if let Some(id) = image_id(name)? {
+pub(super) fn ensure(engine: Engine, name: &str, lock_folder: &Path) -> Result<String> {
+    if let Some(id) = image_id(engine, name)? {
         return Ok(id);
     }
     if name != DEFAULT {
         let text = format!(
-            "the image {name} is not here, and beige fetches none: `docker pull {name}`, \
-             or `beige sandbox build --image {name}`"
+            "the image {name} is not here, and beige fetches none: `{} pull {name}`, \
+             or `beige sandbox build --image {name}`",
+            engine.program()
         );
         return Err(Error::new(Kind::Sandbox, text));
     }
     let _lock = lock(lock_folder)?;
-    if let Some(id) = image_id(name)? {
+    if let Some(id) = image_id(engine, name)? {
         return Ok(id);
     }
     log::info!(target: "progress", "the image {name} is not here and is built now");
-    let form = build_either(name, &|line| log::info!(target: "progress", "{line}"))?;
+    let form = build_either(engine, name, &|line| log::info!(target: "progress", "{line}"))?;
     log::info!(target: "progress", "the image {name} was made {form}");
     let gone =
         || Error::new(Kind::Sandbox, format!("the image {name} went away once it was built"));
-    image_id(name)?.ok_or_else(gone)
+    image_id(engine, name)?.ok_or_else(gone)
 }
 
-fn build_command(name: &str) -> Command {
-    docker(&["build", "--label", Form::Dockerfile.label(), "-t", name, "-"])
+fn build_command(engine: Engine, name: &str) -> Command {
+    engine.command(&["build", "--label", Form::Dockerfile.label(), "-t", name, "-"])
 }
 
-fn import_command(name: &str, form: Form) -> Command {
-    let mut command = docker(&["import"]);
+fn import_command(engine: Engine, name: &str, form: Form) -> Command {
+    let mut command = engine.command(&["import"]);
     for change in [
         format!("ENV PATH={PATH}"),
         "WORKDIR /workspace".into(),
@@ -219,8 +224,9 @@ fn import_command(name: &str, form: Form) -> Command {
     command
 }
 
-/// Streams a tar into `docker import`.
+/// Streams a tar into an import.
 fn import(
+    engine: Engine,
     name: &str,
     form: Form,
     feed: impl FnOnce(ChildStdin) -> std::io::Result<()> + Send,
@@ -228,41 +234,41 @@ fn import(
     let doing = format!("make the image {name} {form}");
     let talk = |stdin: ChildStdin, stdout: ChildStdout| {
         let fed = feed(stdin);
-        (fed, oneshot::read_answer(stdout, "docker import"))
+        (fed, oneshot::read_answer(stdout, "the import"))
     };
     let (status, complaint, (fed, _)) =
-        oneshot::converse(import_command(name, form), IMPORT_WITHIN, &|_| (), talk)
+        oneshot::converse(import_command(engine, name, form), IMPORT_WITHIN, &|_| (), talk)
             .map_err(|it| it.within(doing.clone()))?;
     if !status.success() {
-        return Err(failure(&doing, &complaint));
+        return Err(failure(engine, &doing, &complaint));
     }
     fed.during(Kind::Sandbox, doing)?;
-    clear_away_replaced();
+    clear_away_replaced(engine);
     Ok(())
 }
 
 /// Removes images of ours that lost their name to a newer one and that no
 /// container uses: each is as large as the new one.
-fn clear_away_replaced() {
-    let command = docker(&["image", "prune", "-f", "--filter", "label=beige.image"]);
-    if let Err(error) = call("remove replaced images", command) {
+fn clear_away_replaced(engine: Engine) {
+    let command = engine.command(&["image", "prune", "-f", "--filter", "label=beige.image"]);
+    if let Err(error) = call(engine, "remove replaced images", command) {
         log::warn!("{error}");
     }
 }
 
 /// The base image of the Dockerfile is here, or comes within its time.
-fn base_image() -> Result<()> {
+fn base_image(engine: Engine) -> Result<()> {
     let base = DOCKERFILE.lines().find_map(|it| it.strip_prefix("FROM ")).unwrap_or_default();
-    if image_id(base)?.is_some() {
+    if image_id(engine, base)?.is_some() {
         return Ok(());
     }
     let doing = format!("fetch the base image {base}");
-    let finished = oneshot::run(docker(&["pull", "--quiet", base]), BASE_WITHIN)
+    let finished = oneshot::run(engine.command(&["pull", "--quiet", base]), BASE_WITHIN)
         .map_err(|it| it.within(doing.clone()))?;
     if finished.status.success() {
         return Ok(());
     }
-    Err(failure(&doing, &finished.stderr))
+    Err(failure(engine, &doing, &finished.stderr))
 }
 
 /// Held while an image is built unasked. No agent's name begins with `_`.
@@ -299,7 +305,7 @@ mod tests {
     #[test]
     fn the_dockerfile_comes_by_standard_input() {
         let want = ["build", "--label", "beige.image=dockerfile", "-t", "box:1", "-"];
-        assert_eq!(arguments(&build_command("box:1")), want);
+        assert_eq!(arguments(&build_command(Engine::Docker, "box:1")), want);
     }
 
     #[test]
@@ -317,7 +323,7 @@ mod tests {
             "-",
             "box:1",
         ];
-        assert_eq!(arguments(&import_command("box:1", Form::Offline)), want);
+        assert_eq!(arguments(&import_command(Engine::Docker, "box:1", Form::Offline)), want);
     }
 
     #[test]

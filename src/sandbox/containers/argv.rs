@@ -1,4 +1,4 @@
-//! What the docker client is called with, as pure functions of the wanted
+//! What the client of an engine is called with, as pure functions of the wanted
 //! sandbox: the hardening of a container stands here and nowhere else. Refuses
 //! paths that the client's own notation cannot carry unchanged.
 
@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::engine::{Bounded, Engine, Terms};
 use crate::config::Network;
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::fingerprint::{self, hex};
@@ -46,45 +47,51 @@ pub fn container_name(instance: &str, agent: &str) -> String {
     format!("{short}-{}", hex(name.as_bytes(), 8))
 }
 
-/// A call of the docker client without its chatter.
-pub(super) fn docker(arguments: &[&str]) -> Command {
-    let mut command = Command::new("docker");
-    command.env("DOCKER_CLI_HINTS", "false").args(arguments);
-    command
-}
-
-/// Makes and starts the container. `spec_hash` becomes a label.
+/// Makes and starts the container on this host's terms. `spec_hash` becomes a
+/// label.
 ///
 /// A path that the client's notation cannot carry is a [`Kind::Config`] error.
-pub fn run_command(spec: &Spec, spec_hash: &str) -> Result<Command> {
-    let mut command = docker(&["run", "-d"]);
+pub fn run_command(engine: Engine, spec: &Spec, spec_hash: &str, terms: &Terms) -> Result<Command> {
+    let mut command = engine.command(&["run", "-d"]);
     command.args(["--label", &format!("{LABEL_SPEC}={spec_hash}")]);
-    command.args(container_arguments(spec)?);
+    command.args(ulimits(terms));
+    command.args(container_arguments(engine, spec, terms.bounds)?);
     Ok(command)
+}
+
+/// Two processes of one user may have other limits, and no container is made
+/// anew for that: these are no part of what is wanted.
+pub(super) fn ulimits(terms: &Terms) -> Vec<String> {
+    let Some((files, processes)) = terms.ulimits else { return Vec::new() };
+    let bound = |name, most| ["--ulimit".into(), format!("{name}={most}:{most}")];
+    [bound("nofile", files), bound("nproc", processes)].concat()
 }
 
 /// Starts tool-client in that role inside a running container; the
 /// environment goes into its request, never into an argument.
-pub fn exec_command(spec: &Spec, role: Role) -> Command {
+pub fn exec_command(engine: Engine, spec: &Spec, role: Role) -> Command {
     let name = container_name(&spec.instance, &spec.agent);
-    docker(&["exec", "-i", "-w", "/workspace", &name, TOOL_CLIENT, role.flag()])
+    engine.command(&["exec", "-i", "-w", "/workspace", &name, TOOL_CLIENT, role.flag()])
 }
 
 /// Changes whenever the container must be made anew: it covers every
 /// argument, the version of beige, whose PID 1 runs inside, and which folders
 /// the mounts lead to now. A folder that was made anew under its old name is
 /// not the one that a running container shows.
-pub fn spec_hash(spec: &Spec) -> Result<String> {
+pub fn spec_hash(engine: Engine, spec: &Spec) -> Result<String> {
     let folders = mounts(spec).into_iter().map(|(folder, ..)| folder);
-    Ok(fingerprint::of(container_arguments(spec)?, folders))
+    Ok(fingerprint::of(container_arguments(engine, spec, Bounded::ALL)?, folders))
 }
 
-/// All arguments of `docker run` that say what the container is.
-fn container_arguments(spec: &Spec) -> Result<Vec<OsString>> {
+/// All arguments of `run` that say what the container is.
+fn container_arguments(engine: Engine, spec: &Spec, bounds: Bounded) -> Result<Vec<OsString>> {
     let mut arguments = identity(spec);
-    arguments.extend(confinement(spec));
+    arguments.extend(user(engine, spec));
+    arguments.extend(confinement(spec, bounds));
     for (host, container, read_only) in mounts(spec) {
-        arguments.extend(["--mount".into(), bind(host, &container, read_only)?]);
+        let mount = bind(host, &container, read_only)
+            .map_err(|what| Error::new(Kind::Config, format!("{} {what}", engine.title())))?;
+        arguments.extend(["--mount".into(), mount]);
     }
     arguments.extend(["--workdir", "/workspace", "--entrypoint", TOOL_CLIENT].map(Into::into));
     arguments.extend([spec.image.as_str(), "--init"].map(Into::into));
@@ -111,7 +118,19 @@ fn identity(spec: &Spec) -> Vec<OsString> {
     ]
 }
 
-fn confinement(spec: &Spec) -> Vec<OsString> {
+/// Who the agent is. In a user's own namespace its root is that user itself,
+/// and anybody else keeps its number.
+fn user(engine: Engine, spec: &Spec) -> Vec<OsString> {
+    let mut flags: Vec<OsString> = Vec::new();
+    if engine == Engine::RootlessPodman && spec.uid != 0 {
+        flags.extend(["--userns", "keep-id"].map(Into::into));
+    }
+    flags.extend(["--user".into(), format!("{}:{}", spec.uid, spec.gid).into()]);
+    flags
+}
+
+/// What is taken away from it; of the bounds, those that are held here.
+fn confinement(spec: &Spec, bounds: Bounded) -> Vec<OsString> {
     let memory = spec.memory_bytes.to_string();
     let mut flags: Vec<OsString> = vec!["--cap-drop".into(), "ALL".into()];
     if spec.uid == 0 {
@@ -120,11 +139,14 @@ fn confinement(spec: &Spec) -> Vec<OsString> {
         }
     }
     flags.extend(["--security-opt", "no-new-privileges"].map(Into::into));
-    flags.extend(["--user".into(), format!("{}:{}", spec.uid, spec.gid).into()]);
-    flags.extend(["--pids-limit".into(), spec.pids.to_string().into()]);
-    // The same bound for memory and memory with swap: no swap.
-    flags.extend(["--memory", &memory, "--memory-swap", &memory].map(Into::into));
-    if let Some(cpus) = spec.cpus {
+    if bounds.pids {
+        flags.extend(["--pids-limit".into(), spec.pids.to_string().into()]);
+    }
+    if bounds.memory {
+        // The same bound for memory and memory with swap: no swap.
+        flags.extend(["--memory", &memory, "--memory-swap", &memory].map(Into::into));
+    }
+    if let Some(cpus) = spec.cpus.filter(|_| bounds.cpus) {
         flags.extend(["--cpus".into(), cpus.to_string().into()]);
     }
     if spec.network == Some(Network::None) {
@@ -157,23 +179,24 @@ pub(super) fn mounts(spec: &Spec) -> Vec<(&Path, PathBuf, bool)> {
 }
 
 /// One `--mount`. The value is one line of CSV: a field that holds a comma or
-/// a quote stands in quotes, with its quotes doubled.
-fn bind(host: &Path, container: &Path, read_only: bool) -> Result<OsString> {
+/// a quote stands in quotes, with its quotes doubled. An error goes on from the
+/// engine's name.
+fn bind(host: &Path, container: &Path, read_only: bool) -> Result<OsString, String> {
     let source = field("src", host)?;
     let target = field("dst", container)?;
     let suffix = if read_only { ",readonly" } else { "" };
     Ok(format!("type=bind,{source},{target}{suffix}").into())
 }
 
-fn field(key: &str, path: &Path) -> Result<String> {
+fn field(key: &str, path: &Path) -> Result<String, String> {
     let Some(text) = path.to_str().filter(|it| !it.chars().any(char::is_control)) else {
-        let what = "Docker takes no path with control characters or bytes that are not UTF-8";
-        return Err(Error::new(Kind::Config, format!("{what}: {}; rename it", path.display())));
+        let what = "takes no path with control characters or bytes that are not UTF-8";
+        return Err(format!("{what}: {}; rename it", path.display()));
     };
     // The client takes white space at the ends of a value for a mistake.
     if text.trim() != text {
-        let what = "Docker takes no path that begins or ends with white space";
-        return Err(Error::new(Kind::Config, format!("{what}: {text:?}; rename it")));
+        let what = "takes no path that begins or ends with white space";
+        return Err(format!("{what}: {text:?}; rename it"));
     }
     let field = format!("{key}={text}");
     if field.contains([',', '"']) {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tool_client::frame;
 
 use super::argv::exec_command;
+use super::engine::Engine;
 use crate::error::{During, Kind, Result};
 use crate::sandbox::{Role, Spec, oneshot};
 
@@ -46,10 +47,10 @@ impl fmt::Display for View {
 const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
 
 /// Looks at `/workspace` from inside.
-pub(super) fn look(spec: &Spec) -> Result<View> {
+pub(super) fn look(engine: Engine, spec: &Spec) -> Result<View> {
     let doing = format!("look at the workspace {}", spec.workspace.display());
     let here = fs::metadata(&spec.workspace).during(Kind::Sandbox, doing.clone())?.ino();
-    let command = exec_command(spec, Role::File);
+    let command = exec_command(engine, spec, Role::File);
     let conversed = oneshot::converse(command, ANSWERS_WITHIN, &|_| (), ask);
     let (_, complaint, answer) = match conversed {
         Ok(it) => it,

@@ -1,34 +1,33 @@
-//! Docker as a runtime, by its command line alone: makes, takes over, starts
-//! and ends the one container of an agent, and reaps those that lost theirs.
-//! It touches no container whose labels do not name this home, never lets the
-//! daemon fetch an image, and believes in a container only once it has seen
-//! the host's own workspace from inside.
+//! Containers as sandboxes, by the command line of an engine alone, Docker's or
+//! Podman's: makes, takes over, starts and ends the one container of an agent,
+//! and reaps those that lost theirs. It touches no container whose labels do
+//! not name this home, never lets an engine fetch an image, and believes in a
+//! container only once it has seen the host's own workspace from inside.
 
 mod argv;
 mod client;
 mod container;
+mod engine;
 pub mod image;
 mod probe;
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use serde::Deserialize;
-
 use super::state::{Known, State};
 use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, bubblewrap, oneshot};
-use crate::error::{During, Error, Kind, Result};
-use argv::{LABEL_INSTANCE, docker};
+use crate::error::{Error, Kind, Result};
 pub use argv::{container_name, exec_command, run_command, spec_hash};
-use client::{call, failure, image_id};
+use client::{call, image_id};
 use container::{Container, Step, Wanted, decide};
+pub use engine::{Bounded, Engine, Facts, Listed, Terms};
 use probe::View;
 
 /// The container of one agent.
 #[derive(Debug)]
-pub struct Docker {
+pub struct AgentContainer {
+    engine: Engine,
     spec: Spec,
     name: String,
     state: State,
@@ -36,50 +35,25 @@ pub struct Docker {
     is_kept: bool,
 }
 
-/// One of our containers, as `docker ps` shows it.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-pub struct Listed {
-    /// The agent it belongs to.
-    pub agent: String,
-    /// Its name.
-    pub name: String,
-    /// Its full id.
-    pub id: String,
-    /// Name of its image, or its id once the name means another.
-    pub image: String,
-    /// `running`, `exited`, `paused`, ….
-    pub state: String,
-    /// The same with times, for people.
-    pub status: String,
-}
-
 /// Steps after which bringing one up is given up: replacing one that raced
 /// with another maker takes five.
 const STEPS: usize = 8;
 
-/// How long the daemon may take to say that it is there.
-const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
-
 /// How long a container that is ending may take to be told as ended.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
-/// How a container is listed; each line is a [`Listed`].
-const LIST_FORMAT: &str = concat!(
-    r#"{"agent":{{json (.Label "beige.agent")}},"name":{{json .Names}},"id":{{json .ID}},"#,
-    r#""image":{{json .Image}},"state":{{json .State}},"status":{{json .Status}}}"#,
-);
-
-impl Docker {
+impl AgentContainer {
     /// A container to be; nothing is made yet. `state_file` is where the
     /// next process finds what is known of it.
-    pub fn new(spec: Spec, state_file: PathBuf) -> Self {
+    pub fn new(engine: Engine, spec: Spec, state_file: PathBuf) -> Self {
         let name = container_name(&spec.instance, &spec.agent);
-        let state = State::new(state_file, Runtime::Docker);
-        Self { name, state, spec, is_kept: false }
+        let state = State::new(state_file, engine.runtime());
+        let spec = Spec { gid: engine.group(&spec), ..spec };
+        Self { engine, name, state, spec, is_kept: false }
     }
 
     /// The same, taken by `runtime: "auto"` since the agent has a container,
-    /// without a look whether Docker still answers.
+    /// without a look whether its engine still answers.
     #[must_use]
     pub fn kept(self) -> Self {
         Self { is_kept: true, ..self }
@@ -91,20 +65,24 @@ impl Docker {
         self.state.write(&known(&container, &wanted.spec_hash))
     }
 
-    /// Why nothing else was taken, if it is Docker itself that is gone.
+    /// Why nothing else was taken, if it is the engine itself that is gone.
     fn explained(&self, error: Error) -> Error {
-        match self.is_kept && available().is_err() {
-            true => error.within(kept_by_docker(&self.spec.agent)),
+        match self.is_kept && self.engine.available().is_err() {
+            true => error.within(self.engine.kept(&self.spec.agent)),
             false => error,
         }
+    }
+
+    fn ensure_image(&self) -> Result<String> {
+        image::ensure(self.engine, &self.spec.image, self.state.folder())
     }
 
     fn wanted(&self) -> Result<Wanted> {
         Ok(Wanted {
             instance: self.spec.instance.clone(),
             agent: self.spec.agent.clone(),
-            spec_hash: spec_hash(&self.spec)?,
-            image: image_id(&self.spec.image)?,
+            spec_hash: spec_hash(self.engine, &self.spec)?,
+            image: image_id(self.engine, &self.spec.image)?,
         })
     }
 
@@ -113,7 +91,7 @@ impl Docker {
     fn bring_up(&self, wanted: &mut Wanted) -> Result<(Container, bool)> {
         let (mut made, mut started) = (false, false);
         for _ in 0..STEPS {
-            let seen = client::inspect(&self.name)?;
+            let seen = client::inspect(self.engine, &self.name)?;
             let step = decide(seen.as_ref(), wanted);
             match (step, seen) {
                 (Step::Keep, Some(seen)) => return Ok((seen, made)),
@@ -123,17 +101,18 @@ impl Docker {
                     started = true;
                 }
                 (Step::Unpause, Some(seen)) => {
-                    call(&format!("unpause {}", self.name), docker(&["unpause", &seen.id]))?;
+                    let command = self.engine.command(&["unpause", &seen.id]);
+                    call(self.engine, &format!("unpause {}", self.name), command)?;
                 }
                 (Step::Replace(why), Some(seen)) => {
                     // Nothing goes before its successor can be made.
-                    wanted.image = Some(image::ensure(&self.spec.image, self.state.folder())?);
+                    wanted.image = Some(self.ensure_image()?);
                     log::info!("the container {} is made anew: {why}", self.name);
-                    client::remove(&seen.id)?;
+                    client::remove(self.engine, &seen.id)?;
                 }
                 (Step::Refuse, Some(seen)) => return Err(self.of_others(&seen)),
                 (_, _) => {
-                    wanted.image = Some(image::ensure(&self.spec.image, self.state.folder())?);
+                    wanted.image = Some(self.ensure_image()?);
                     made = self.make(&wanted.spec_hash)?;
                     started = made;
                 }
@@ -146,30 +125,34 @@ impl Docker {
     /// `false` if another maker was first.
     fn make(&self, spec_hash: &str) -> Result<bool> {
         let doing = format!("make the container {}", self.name);
-        let finished = oneshot::run(run_command(&self.spec, spec_hash)?, client::DEADLINE)
-            .map_err(|it| it.within(doing.clone()))?;
+        self.engine.check_user(&self.spec)?;
+        let terms = self.engine.terms().map_err(|it| it.within(doing.clone()))?;
+        let command = run_command(self.engine, &self.spec, spec_hash, &terms)?;
+        let finished =
+            oneshot::run(command, client::DEADLINE).map_err(|it| it.within(doing.clone()))?;
         if finished.status.success() {
             // A kernel that cannot hold a limit is told of here, and only here.
-            if !finished.stderr.is_empty() {
-                log::warn!("{doing}: {}", finished.stderr);
+            let warning = client::without_chatter(&finished.stderr);
+            if !warning.is_empty() {
+                log::warn!("{doing}: {warning}");
             }
             log::info!("made the container {}", self.name);
             return Ok(true);
         }
-        if finished.stderr.contains("is already in use by container") {
+        if finished.stderr.contains("is already in use by") {
             return Ok(false);
         }
         self.clear_away_failed();
-        Err(client::run_failure(&self.spec, &doing, &finished.stderr))
+        Err(client::run_failure(self.engine, &self.spec, &doing, &finished.stderr))
     }
 
-    /// What `docker run` left of a container that it could not start.
+    /// What a failed `run` left of a container that it could not start.
     fn clear_away_failed(&self) {
-        let left = client::inspect(&self.name);
+        let left = client::inspect(self.engine, &self.name);
         let ours = |it: &Container| it.is_of(&self.spec.instance, &self.spec.agent);
         if let Ok(Some(left)) = left.map(|it| it.filter(ours))
-            && left.state.status == "created"
-            && let Err(error) = client::remove(&left.id)
+            && matches!(left.state.status.as_str(), "created" | "configured" | "initialized")
+            && let Err(error) = client::remove(self.engine, &left.id)
         {
             log::warn!("{error}");
         }
@@ -179,18 +162,18 @@ impl Docker {
     /// went away) is removed, to be made anew.
     fn start(&self, seen: &Container) -> Result<()> {
         let doing = format!("start the container {}", self.name);
-        let finished = oneshot::run(docker(&["start", &seen.id]), client::DEADLINE)
+        let finished = oneshot::run(self.engine.command(&["start", &seen.id]), client::DEADLINE)
             .map_err(|it| it.within(doing.clone()))?;
         if !finished.status.success() {
             log::warn!("{doing}: {}; it is made anew", finished.stderr);
-            client::remove(&seen.id)?;
+            client::remove(self.engine, &seen.id)?;
         }
         Ok(())
     }
 
     /// The id of our container, if there is one; somebody else's is an error.
     fn own_id(&self) -> Result<Option<String>> {
-        match client::inspect(&self.name)? {
+        match client::inspect(self.engine, &self.name)? {
             Some(it) if it.is_of(&self.spec.instance, &self.spec.agent) => Ok(Some(it.id)),
             Some(it) => Err(self.of_others(&it)),
             None => Ok(None),
@@ -200,9 +183,10 @@ impl Docker {
     fn of_others(&self, seen: &Container) -> Error {
         let text = format!(
             "the container {} ({}) has our name and not our labels; it is left alone: \
-             remove or rename it (`docker rm -f {}`)",
+             remove or rename it (`{} rm -f {}`)",
             self.name,
             seen.id.get(..12).unwrap_or(&seen.id),
+            self.engine.program(),
             self.name
         );
         Error::new(Kind::Conflict, text)
@@ -219,12 +203,12 @@ impl Docker {
     /// made and still does is of no use and goes.
     fn bring_up_seeing(&self, wanted: &mut Wanted) -> Result<Container> {
         let (mut container, made) = self.bring_up(wanted)?;
-        let mut view = probe::look(&self.spec)?;
+        let mut view = probe::look(self.engine, &self.spec)?;
         if view != View::Same && !made {
             log::info!("the container {} is made anew: {view}", self.name);
-            client::remove(&container.id)?;
+            client::remove(self.engine, &container.id)?;
             (container, _) = self.bring_up(wanted)?;
-            view = probe::look(&self.spec)?;
+            view = probe::look(self.engine, &self.spec)?;
         }
         let error = match view {
             View::Same => return Ok(container),
@@ -233,27 +217,27 @@ impl Docker {
                 Error::new(Kind::Sandbox, format!("enter the container {}: {why}", self.name))
             }
         };
-        client::remove(&container.id)?;
+        client::remove(self.engine, &container.id)?;
         Err(error)
     }
 
     fn sees_another(&self) -> Error {
-        client::other_file_system(&self.spec.workspace.display().to_string())
+        client::other_file_system(self.engine, &self.spec.workspace.display().to_string())
     }
 }
 
-impl Sandbox for Docker {
+impl Sandbox for AgentContainer {
     fn runtime(&self) -> Runtime {
-        Runtime::Docker
+        self.engine.runtime()
     }
 
     fn seems_up(&self) -> bool {
-        spec_hash(&self.spec).is_ok_and(|it| self.state.names(&it))
+        spec_hash(self.engine, &self.spec).is_ok_and(|it| self.state.names(&it))
     }
 
     fn is_up(&self) -> Result<bool> {
         let wanted = self.wanted()?;
-        match client::inspect(&self.name)? {
+        match client::inspect(self.engine, &self.name)? {
             Some(seen) if matches!(decide(Some(&seen), &wanted), Step::Keep) => {
                 self.state.write(&known(&seen, &wanted.spec_hash)).map(|()| true)
             }
@@ -267,7 +251,7 @@ impl Sandbox for Docker {
     }
 
     fn command(&self, role: Role) -> Command {
-        exec_command(&self.spec, role)
+        exec_command(self.engine, &self.spec, role)
     }
 
     fn admit(&self, _child: u32) -> Result<()> {
@@ -275,7 +259,7 @@ impl Sandbox for Docker {
     }
 
     fn inner_limits(&self) -> InnerLimits {
-        InnerLimits::default()
+        self.engine.inner_limits(&self.spec)
     }
 
     fn keeps_background(&self) -> bool {
@@ -289,8 +273,8 @@ impl Sandbox for Docker {
     /// A call sees the end of its container before the daemon says so; one that
     /// still runs after a while has only lost the call.
     fn fate(&self) -> Option<String> {
-        let _ = oneshot::run(docker(&["wait", &self.name]), ENDS_WITHIN);
-        match client::inspect(&self.name) {
+        let _ = oneshot::run(self.engine.command(&["wait", &self.name]), ENDS_WITHIN);
+        match client::inspect(self.engine, &self.name) {
             Ok(Some(seen)) => container::fate(&seen.state),
             Ok(None) => Some("the sandbox's container was removed".into()),
             Err(error) => Some(error.to_string()),
@@ -301,13 +285,14 @@ impl Sandbox for Docker {
         self.state.forget()?;
         let Some(id) = self.own_id()? else { return Ok(()) };
         let doing = format!("stop the container {}", self.name);
-        client::call_if_there(&doing, docker(&["stop", "-t", "0", &id])).map(drop)
+        let command = self.engine.command(&["stop", "-t", "0", &id]);
+        client::call_if_there(self.engine, &doing, command).map(drop)
     }
 
     fn remove(&self) -> Result<()> {
         self.state.forget()?;
         let Some(id) = self.own_id()? else { return Ok(()) };
-        client::remove(&id)
+        client::remove(self.engine, &id)
     }
 }
 
@@ -322,103 +307,9 @@ fn known(container: &Container, spec_hash: &str) -> Known {
     }
 }
 
-/// Why `runtime: "auto"` stays with a Docker that does not answer, and the
-/// way out.
-pub fn kept_by_docker(agent: &str) -> String {
-    format!(
-        "the sandbox of `{agent}` stays Docker's, since its container may still run and use the \
-         workspace: start Docker, or `beige sandbox rm {agent}` to have the next call choose anew"
-    )
-}
-
-/// Whether an agent had a container when last heard of, by the file that
-/// [`Docker::new`] is given.
-pub fn has_container(state_file: &Path) -> bool {
-    State::new(state_file.to_owned(), Runtime::Docker).names_any()
-}
-
-/// Whether there is a `docker` on PATH, whatever its daemon does.
-pub fn is_installed() -> bool {
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path).any(|it| it.join("docker").is_file())
-}
-
-/// Whether Docker is installed and its daemon answers, within 10 s.
-pub fn available() -> Result<()> {
-    let doing = "ask the Docker daemon for its version";
-    let command = docker(&["version", "--format", "{{.Server.Version}}"]);
-    let finished = oneshot::run(command, ANSWERS_WITHIN).map_err(|it| it.within(doing))?;
-    match finished.status.success() {
-        true => Ok(()),
-        false => Err(failure(doing, &finished.stderr)),
-    }
-}
-
-/// What a daemon says of itself.
-#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
-pub struct Daemon {
-    /// Its version.
-    pub version: String,
-    /// Whether the kernel lets it bound memory.
-    pub memory: bool,
-    /// Whether swap counts as memory.
-    pub swap: bool,
-    /// Whether it can bound processes.
-    pub pids: bool,
-    /// Whether it can bound processor time.
-    pub cpus: bool,
-}
-
-/// How it is asked; the answer is a [`Daemon`].
-const DAEMON_FORMAT: &str = concat!(
-    r#"{"version":{{json .ServerVersion}},"memory":{{json .MemoryLimit}},"#,
-    r#""swap":{{json .SwapLimit}},"pids":{{json .PidsLimit}},"cpus":{{json .CPUCfsQuota}}}"#,
-);
-
-/// Asks the daemon what it is and what it can bound, within 10 s each.
-pub fn daemon() -> Result<Daemon> {
-    available()?;
-    let doing = "ask the Docker daemon what it can do";
-    let finished = oneshot::run(docker(&["info", "--format", DAEMON_FORMAT]), ANSWERS_WITHIN)
-        .map_err(|it| it.within(doing))?;
-    serde_json::from_str(&finished.stdout).during(Kind::Sandbox, doing)
-}
-
-/// Whether an image of that name is here.
-pub fn image_present(name: &str) -> Result<bool> {
-    Ok(image_id(name)?.is_some())
-}
-
-/// All containers of one home, running or not.
-pub fn list(instance: &str) -> Result<Vec<Listed>> {
-    let doing = "list the containers";
-    let filter = format!("label={LABEL_INSTANCE}={instance}");
-    let command = docker(&["ps", "-a", "--no-trunc", "--filter", &filter, "--format", LIST_FORMAT]);
-    let lines = call(doing, command)?.stdout;
-    let parsed: Result<Vec<Listed>, _> = lines.lines().map(serde_json::from_str).collect();
-    parsed.during(Kind::Sandbox, doing)
-}
-
-/// Removes the containers of one home whose agent is not among those that
-/// are to have one. Answers with the agents whose containers went.
-pub fn reap(instance: &str, known_agents: &[String]) -> Result<Vec<String>> {
-    let mut reaped = Vec::new();
-    for it in list(instance)? {
-        if !known_agents.contains(&it.agent) {
-            log::info!("the container {} has no agent any more and is removed", it.name);
-            client::remove(&it.id)?;
-            reaped.push(it.agent);
-        }
-    }
-    Ok(reaped)
-}
-
-/// Removes the containers of one agent of one home, if there are any.
-pub fn remove_agent(instance: &str, agent: &str) -> Result<bool> {
-    let mut found = false;
-    for it in list(instance)?.into_iter().filter(|it| it.agent == agent) {
-        client::remove(&it.id)?;
-        found = true;
-    }
-    Ok(found)
+/// The engine that an agent had a container of when last heard of, by the file
+/// that [`AgentContainer::new`] is given.
+pub fn engine_of(state_file: &Path) -> Option<Engine> {
+    let names_one = |it: &Engine| State::new(state_file.to_owned(), it.runtime()).names_any();
+    Engine::all().into_iter().find(names_one)
 }
