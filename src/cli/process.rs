@@ -1,11 +1,14 @@
-//! What a gateway process asks of its host before it starts: room for
-//! descriptors, and an allocator that gives memory back.
+//! What a process of ours asks of its host before it works: room for
+//! descriptors, an allocator that gives memory back, nothing passed on; and
+//! that a gateway which meets a fault of its own starts anew.
 
 use std::env;
 use std::os::unix::process::CommandExt;
+use std::panic;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::SIGXFSZ;
@@ -38,6 +41,43 @@ pub(super) fn restart_frugally() {
     super::tell(&format!("beige gateway: the allocator's settings are not in force: {error}"));
 }
 
+/// How often in a row a gateway starts anew by itself.
+const MOST_RISES: u32 = 3;
+
+/// A gateway that ran so long has not failed in a row.
+const STEADY: Duration = Duration::from_secs(60);
+
+/// Tells the next process how often in a row it was started so.
+const RISEN: &str = "BEIGE_RISEN";
+
+/// Lets a gateway that panics, which is a fault of ours, start anew in its own
+/// place: a thread that is missing, or a lock that nobody holds rightly, could
+/// cost every agent more than the calls under way. Sandboxes and sessions are
+/// taken over as after a kill. One that keeps failing ends instead, by SIGABRT.
+pub(super) fn rise_after_panics() {
+    let started = Instant::now();
+    let risen = env::var(RISEN).ok().and_then(|it| it.parse().ok()).unwrap_or(0);
+    let tell = panic::take_hook();
+    panic::set_hook(Box::new(move |fault| {
+        tell(fault);
+        if let Some(next) = next_rise(risen, started.elapsed())
+            && let Ok(program) = super::this_program()
+        {
+            super::tell("beige gateway: this is a fault in beige; it starts anew");
+            let mut again = Command::new(program);
+            let error = again.args(env::args_os().skip(1)).env(RISEN, next.to_string()).exec();
+            super::tell(&format!("beige gateway: it cannot start anew: {error}"));
+        }
+        std::process::abort();
+    }));
+}
+
+/// The number of the next start in a row; `None` if there is to be none.
+fn next_rise(risen: u32, ran: Duration) -> Option<u32> {
+    let next = if ran >= STEADY { 1 } else { risen.saturating_add(1) };
+    (next <= MOST_RISES).then_some(next)
+}
+
 /// Keeps from every program that is started later whatever the caller left
 /// open: in a sandbox a folder of the host would be a way out. std opens all
 /// else so; what came from outside it cannot name.
@@ -63,5 +103,52 @@ pub(super) fn raise_descriptor_limit() {
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         log::warn!("raise the limit of open files: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gateway_that_keeps_failing_is_not_started_for_ever() {
+        let check = |risen, seconds, want| {
+            assert_eq!(next_rise(risen, Duration::from_secs(seconds)), want);
+        };
+        check(0, 0, Some(1));
+        check(2, 59, Some(3));
+        check(3, 59, None);
+        check(3, 60, Some(1));
+        check(u32::MAX, 0, None);
+    }
+
+    /// What the test below runs in a process of its own.
+    const FALLS: &str = "BEIGE_TEST_FALLS";
+
+    #[test]
+    fn who_panics_is_started_anew_until_it_is_too_often() -> std::io::Result<()> {
+        if env::var_os(FALLS).is_some() {
+            rise_after_panics();
+            super::super::tell("it began");
+            let fell = std::thread::spawn(fall);
+            drop(fell.join());
+            return Ok(());
+        }
+        let name = "cli::process::tests::who_panics_is_started_anew_until_it_is_too_often";
+        let output = Command::new(env::current_exe()?)
+            .args(["--exact", name, "--nocapture"])
+            .env(FALLS, "1")
+            .env_remove(RISEN)
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.matches("it began").count(), 4, "{said}");
+        assert_eq!(said.matches("it starts anew").count(), 3, "{said}");
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&output.status), Some(6));
+        Ok(())
+    }
+
+    #[allow(clippy::panic, reason = "it is what this test is about")]
+    fn fall() -> bool {
+        panic!("a fault that a test wants")
     }
 }

@@ -207,7 +207,7 @@ impl<'a> Hub<'a> {
         let _ = begin.send(prompt);
         let prompts = begun.clone();
         let turn = Worker::spawn(name.replace('\0', ""), move || {
-            // Told last of all, also when the turn panics: the line goes on.
+            // Told last of all, whatever way the turn ends: the line goes on.
             let _done = TellDone { back, session: key };
             // All of it: its place among what runs is kept until the end.
             let Ok(mut prompt) = prompts.recv() else { return };

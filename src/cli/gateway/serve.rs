@@ -16,6 +16,7 @@ use crate::gateway::{self, ConfigInUse, End, Fresh, FrontEnds};
 /// The gateway itself, in this process.
 pub(super) fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
     process::restart_frugally();
+    process::rise_after_panics();
     process::raise_descriptor_limit();
     let home = invocation.home()?;
     if daemon {

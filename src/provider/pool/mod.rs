@@ -8,7 +8,6 @@ mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -177,7 +176,10 @@ impl Shared {
     }
 
     fn broken_off(&self) -> Fault {
-        Fault::Ours(format!("the call of the provider `{}` broke off by a panic", self.provider))
+        Fault::Ours(format!(
+            "the call of the provider `{}` broke off without an answer",
+            self.provider
+        ))
     }
 }
 
@@ -342,11 +344,7 @@ impl Seat {
     fn run(&mut self, job: Job, since: Instant, carrier: &mut dyn Carrier) {
         let Some((wire, mut exchange)) = job.begin() else { return };
         self.begin(since);
-        // A fault of ours in a dialect costs this call, not those that wait.
-        let came = panic::catch_unwind(AssertUnwindSafe(|| {
-            exchange.begun().and_then(|()| carrier.carry(&wire, &mut exchange))
-        }))
-        .unwrap_or_else(|_| Err(self.shared.broken_off()));
+        let came = exchange.begun().and_then(|()| carrier.carry(&wire, &mut exchange));
         // Before the caller sees the end, so that it finds this worker free.
         self.end();
         exchange.finish(came);

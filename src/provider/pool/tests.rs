@@ -286,14 +286,6 @@ fn told(act: fn(&mut Exchange) -> Result<(), Fault>) -> Pool {
 }
 
 #[test]
-fn a_panic_costs_one_call_only() {
-    let pool = told(|_| panic!("a fault of ours, which this test wants"));
-    let (first, second) = (enter(&pool, b'x'), enter(&pool, b'y'));
-    assert!(matches!(follow(&first, &Cancel::never()).0, Err(Fault::Ours(_))));
-    assert_eq!(follow(&second, &Cancel::never()).0, Ok(()));
-}
-
-#[test]
 fn an_answer_that_is_whole_does_not_wait_for_its_worker() {
     let pool = told(|exchange| {
         let (canceller, cancel) = Cancel::pair();
