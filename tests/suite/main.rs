@@ -37,6 +37,7 @@ mod residents;
 mod sandbox;
 mod sessions;
 mod shells;
+mod siege;
 mod socket;
 mod support;
 mod tools;
