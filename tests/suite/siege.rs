@@ -9,7 +9,7 @@ use std::process::{Child, ChildStdout};
 
 use serde_json::json;
 
-use crate::support::{World, on_each_runtime, read_until};
+use crate::support::{World, on_each_runtime, on_either_kind, processes_with, read_until};
 
 /// Looks at every newest process as fast as it can, until it is told to stop;
 /// says which of tool-client's it could open.
@@ -42,6 +42,48 @@ fn no_process_that_serves_calls_can_be_grabbed_even_as_it_starts() {
         fs::write(world.workspace("a").join("stop"), "").expect("written");
         assert_eq!(rest_of(&mut grabber), "hits 0 tried True\n");
     });
+}
+
+/// Waits for the moment in which the supervisor begins to kill, then starts
+/// one more process that is in no group or session of the others, and kills the
+/// supervisor before that can find it.
+const HIDER: &str = r#"
+import os, sys, signal, time
+supervisor, decoy = int(sys.argv[1]), sys.argv[2]
+print("ready", flush=True)
+def lives():
+    try: return open(f"/proc/{decoy}/stat").read().split(") ")[1][0] not in "TZX"
+    except OSError: return False
+while lives(): pass
+os.kill(supervisor, signal.SIGKILL)
+os.fork()
+time.sleep(300)
+"#;
+
+#[test]
+fn what_hides_as_the_timeout_strikes_is_gone_when_that_is_told() {
+    on_either_kind(|world| {
+        world.start_gateway();
+        world.sh("true").expect(0);
+        fs::write(world.workspace("a").join("hide.py"), HIDER).expect("written");
+        let own = number(1);
+        for _ in 0..3 {
+            let line = format!(
+                "for it in $(seq 100); do setsid sleep 300 & done; \
+                 sleep 300 & decoy=$!; setsid python3 hide.py $PPID $decoy {own} & sleep 300"
+            );
+            let done = world.run(["exec", "a", "--timeout", "1", "--", "sh", "-c", &line]);
+            let left = processes_with(&own);
+            assert_eq!(done.code, 124, "{}", done.stderr);
+            assert_eq!(left, [0; 0], "{}", done.stderr);
+            assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
+        }
+    });
+}
+
+/// A number that only one test of one run has.
+fn number(test: u32) -> String {
+    format!("8{test}{:07}", std::process::id())
 }
 
 /// A line that has said `ready`.
