@@ -26,6 +26,7 @@ mod histories;
 mod hostile;
 mod http;
 mod layers;
+mod liar;
 mod link;
 mod load;
 mod models;
