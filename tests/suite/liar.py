@@ -1,6 +1,6 @@
 """A first process of a sandbox that breaks the protocol of the link, each call in
 the way that /liar/way says; started in the resident's stead."""
-import array, os, socket, struct, threading, time
+import array, os, signal, socket, struct, time
 
 REQUEST, STDOUT, STDERR, EXIT, WINDOW, READY = 0, 4, 5, 6, 7, 8
 FOUND = b'{"exitCode":0,"timedOut":false,"cancelled":false}'
@@ -90,7 +90,7 @@ def taken(link, packet, held):
     call = socket.socket(fileno=held[0])
     way = open("/liar/way").read()
     if packet == b"F":
-        return threading.Thread(target=file_operation, args=(call, way)).start()
+        return file_operation(call, way)
     if os.fork() == 0:
         try:
             serve(call, way)
@@ -121,7 +121,8 @@ def dial():
 
 
 open("/proc/self/comm", "w").write("tool-client")
-threading.Timer(300, lambda: os._exit(0)).start()
+signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+signal.alarm(300)
 os.write(1, frame(READY))
 while True:
     dial()
