@@ -14,7 +14,7 @@ use super::lock::{Hold, Lock};
 use super::process;
 use super::pump::CalledOff;
 use super::talk::{self, End, Over, Talk};
-use super::{AgentSandbox, Feed, Output, Role};
+use super::{AgentSandbox, Feed, Output, Resident, Role};
 use crate::error::{Error, Kind, Result};
 use crate::worker::Cancel;
 
@@ -140,7 +140,15 @@ impl AgentSandbox {
         let deadline = Instant::now() + GONE_WITHIN;
         let is_gone = ran.map(|it| process::have_ended(&it, deadline));
         match (is_gone, report) {
-            (Some(true), report) => Ok(as_called_off(report, why)),
+            (Some(true), Some(report)) if left_alive(&report) => {
+                self.cut_off(way, why, "not all that it started could be killed")
+            }
+            (Some(true), Some(report)) => Ok(as_called_off(Some(report), why)),
+            // What it started after that look was the supervisor's to kill.
+            (Some(true), None) if self.is_running() => {
+                self.cut_off(way, why, "its supervisor was killed before it had killed all")
+            }
+            (Some(true), None) => Ok(as_called_off(None, why)),
             (Some(false), _) => self.cut_off(way, why, "what it started was not gone"),
             (None, None) if is_silent => {
                 self.cut_off(way, why, "its supervisor no longer answered")
@@ -151,6 +159,11 @@ impl AgentSandbox {
             }
             (None, _) => self.cut_off(way, why, "it cannot be seen from here what it left"),
         }
+    }
+
+    /// Whether anything can still run in there.
+    fn is_running(&self) -> bool {
+        self.sandbox.resident().is_some_and(Resident::lives)
     }
 
     /// Whether what a call starts can live on after the call.
@@ -212,6 +225,11 @@ fn checked(report: Value) -> Result<Value> {
 
 fn is_flagged(report: &Value, name: &str) -> bool {
     report.get(name).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// Whether the supervisor gave up before all was dead.
+fn left_alive(report: &Value) -> bool {
+    report.get("notKilled").is_some()
 }
 
 fn says_killed(report: &Value) -> bool {
