@@ -25,7 +25,7 @@ pub use left::{Listed, agents, is_known, list, lives, make_way, reap, remove_age
 
 use super::limits::{Bounds, Cgroup, Foreseen};
 use super::state::{Known, State};
-use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec};
+use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, succession};
 use crate::config::{Home, MountConfig};
 use crate::error::{Error, Kind, Result};
 use birth::{Failure, Newborn};
@@ -208,6 +208,7 @@ impl Sandbox for Bubblewrap {
             }
             Step::Make => {}
         }
+        succession::end_others(&self.spec, self.runtime())?;
         // Also one of which nobody knows any more: never two on a workspace.
         self.cgroup.kill()?;
         if self.cgroup.is_absent() {

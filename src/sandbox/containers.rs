@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::state::{Known, State};
-use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, bubblewrap, oneshot};
+use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, oneshot, succession};
 use crate::error::{Error, Kind, Result};
 pub use argv::{container_name, exec_command, run_command, spec_hash};
 use client::{call, image_id};
@@ -246,7 +246,7 @@ impl Sandbox for AgentContainer {
     }
 
     fn up(&self) -> Result<()> {
-        bubblewrap::make_way(&self.spec)?;
+        succession::end_others(&self.spec, self.runtime())?;
         self.bring_up_as_wanted().map_err(|it| self.explained(it))
     }
 
@@ -304,6 +304,26 @@ fn known(container: &Container, spec_hash: &str) -> Known {
         image: container.image.clone(),
         spec_hash: spec_hash.to_owned(),
         resident: Resident::look(container.state.pid),
+    }
+}
+
+/// Removes the container of that engine which a state file names, since the
+/// agent is to have another runtime's sandbox. An error where it may still run:
+/// two on one workspace would not see each other.
+pub(super) fn make_way(engine: Engine, spec: &Spec, state_file: &Path) -> Result<()> {
+    let state = State::new(state_file.to_owned(), engine.runtime());
+    let Some(known) = state.known() else { return Ok(()) };
+    let name = container_name(&spec.instance, &spec.agent);
+    let ours = |it: &Container| it.is_of(&spec.instance, &spec.agent);
+    let removed = client::inspect(engine, &name).and_then(|seen| {
+        let left = seen.filter(ours);
+        left.map_or(Ok(()), |it| client::remove(engine, &it.id))
+    });
+    match removed {
+        // An engine that is gone, and its container's first process with it.
+        Err(_) if known.resident.is_some_and(|it| !it.lives()) => state.forget(),
+        Err(error) => Err(error.within(engine.in_the_way(&spec.agent))),
+        Ok(()) => state.forget(),
     }
 }
 

@@ -19,6 +19,7 @@ mod prepare;
 mod process;
 pub mod pump;
 mod state;
+mod succession;
 mod talk;
 pub mod workspace;
 
