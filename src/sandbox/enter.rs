@@ -21,6 +21,9 @@ use crate::worker::Cancel;
 /// How long a call waits for others to make, stop or leave the sandbox.
 pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(90);
 
+/// How often a sandbox is brought up for one call.
+const MOST_TURNS: usize = 4;
+
 /// How long what was killed may take to be gone from the process table.
 const GONE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -57,11 +60,13 @@ enum Try {
 
 impl AgentSandbox {
     /// One errand under the shared lock. What never began is tried once more
-    /// after the sandbox was brought up; what had begun never is.
+    /// after the sandbox was brought up, and again where that was taken away
+    /// before it could be entered; what had begun never is.
     pub(super) fn talk(&self, mut errand: Errand<'_>) -> Result<(Value, Way)> {
         let cancel = errand.cancel;
-        let mut brought_up = !self.sandbox.seems_up();
-        if brought_up {
+        let mut turns = 0;
+        if !self.sandbox.seems_up() {
+            turns = 1;
             self.bring_up(cancel)?;
         }
         loop {
@@ -73,14 +78,23 @@ impl AgentSandbox {
                 Try::Never(_) if cancel.is_cancelled() => {
                     return Err(Error::new(Kind::Cancelled, "called off before it began"));
                 }
-                Try::Never(complaint) if brought_up => return Err(self.closed(&complaint)),
+                Try::Never(complaint) if turns > 0 && !self.was_taken_away(turns) => {
+                    return Err(self.closed(&complaint));
+                }
                 Try::Never(_) => {
                     drop(together);
-                    brought_up = true;
+                    turns += 1;
                     self.bring_up(cancel)?;
                 }
             }
         }
+    }
+
+    /// Whether it ended, or was replaced, between our bringing it up and our
+    /// entering it: by a person, or by another process with another
+    /// configuration.
+    fn was_taken_away(&self, turns: usize) -> bool {
+        turns < MOST_TURNS && !self.sandbox.seems_up()
     }
 
     fn enter(&self, errand: &mut Errand<'_>) -> Result<Try> {
@@ -91,6 +105,9 @@ impl AgentSandbox {
                 End::NeverBegan(why) if errand.cancel.is_cancelled() => return Ok(Try::Never(why)),
                 End::NeverBegan(why) => log::debug!("a call by the link never began: {why}"),
             }
+        }
+        if self.sandbox.resident_has_ended() {
+            return Ok(Try::Never("its first process has ended".into()));
         }
         let admit = |pid| self.sandbox.admit(pid);
         let mut entered = Entered::start(self.sandbox.command(errand.role), &admit)?;

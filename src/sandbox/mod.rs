@@ -162,6 +162,12 @@ pub trait Sandbox: Send + Sync {
         None
     }
 
+    /// Whether the first process that it had has ended, or is about to: nobody
+    /// need wait for it then, nor enter beside it.
+    fn resident_has_ended(&self) -> bool {
+        false
+    }
+
     /// Why it ended under a command, as far as known ("out of memory").
     fn fate(&self) -> Option<String>;
 

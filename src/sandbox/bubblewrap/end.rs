@@ -78,12 +78,29 @@ pub(super) fn end(it: Resident) -> Result<()> {
     // The kernel does so too, but only once it has taken the mounts down.
     others.iter().for_each(kill);
     if !has_ended_within(&held, END_LIMIT) {
-        let what =
-            format!("{}: it was killed and is not gone after {} s", doing(), END_LIMIT.as_secs());
-        return Err(Error::new(Kind::Timeout, what));
+        return Err(not_gone(it));
     }
     see_off(it);
     Ok(())
+}
+
+/// Waits for the end of a resident that was killed by whomever; kills nothing.
+pub(super) fn await_end(it: Resident) -> Result<()> {
+    if !is_gone_within(it, END_LIMIT) {
+        return Err(not_gone(it));
+    }
+    see_off(it);
+    Ok(())
+}
+
+fn not_gone(it: Resident) -> Error {
+    let limit = END_LIMIT.as_secs();
+    let text = format!(
+        "end the sandbox whose first process is {}: it was killed and is not gone after {limit} s; \
+         try again when the host is less busy",
+        it.pid
+    );
+    Error::new(Kind::Timeout, text)
 }
 
 /// Ends all residents that see that folder as `/beige`. A look at every process
