@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+pub use end::adopt_children;
 pub use host::HostLayout;
 pub use left::{Listed, agents, is_known, list, lives, make_way, reap, remove_agent};
 
