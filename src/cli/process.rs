@@ -14,7 +14,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::SIGXFSZ;
 
 use crate::config::Home;
-use crate::sandbox;
+use crate::sandbox::{self, bubblewrap};
 
 /// How glibc is told to give memory back: few arenas, blocks from 128 KiB on by
 /// themselves, and of threads that ended the stacks of four instead of 160. Read
@@ -62,6 +62,9 @@ const RISEN: &str = "BEIGE_RISEN";
 pub(super) fn rise_after_panics() {
     let started = Instant::now();
     let risen = env::var(RISEN).ok().and_then(|it| it.parse().ok()).unwrap_or(0);
+    if risen > 0 {
+        bubblewrap::adopt_children();
+    }
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |fault| {
         tell(fault);

@@ -60,13 +60,14 @@ enum Try {
 }
 
 impl AgentSandbox {
-    /// One errand under the shared lock. What never began is tried again after
-    /// the sandbox was brought up; what had begun never is.
+    /// One errand under the shared lock. What never began is tried once more
+    /// after the sandbox was brought up, and again where that was taken away
+    /// before it could be entered; what had begun never is.
     pub(super) fn talk(&self, mut errand: Errand<'_>) -> Result<(Value, Way)> {
         let cancel = errand.cancel;
         let mut starts = 0;
         if !self.sandbox.seems_up() {
-            starts += 1;
+            starts = 1;
             self.bring_up(cancel)?;
         }
         loop {
@@ -78,7 +79,7 @@ impl AgentSandbox {
                 Try::Never(_) if cancel.is_cancelled() => {
                     return Err(Error::new(Kind::Cancelled, "called off before it began"));
                 }
-                Try::Never(complaint) if starts == MOST_STARTS => {
+                Try::Never(complaint) if starts > 0 && !self.was_taken_away(starts) => {
                     return Err(self.closed(&complaint));
                 }
                 Try::Never(_) => {
@@ -90,6 +91,13 @@ impl AgentSandbox {
         }
     }
 
+    /// Whether it ended, or was replaced, between our bringing it up and our
+    /// entering it: by a person, or by another process with another
+    /// configuration.
+    fn was_taken_away(&self, starts: usize) -> bool {
+        starts < MOST_STARTS && !self.sandbox.seems_up()
+    }
+
     fn enter(&self, errand: &mut Errand<'_>) -> Result<Try> {
         if let Some(call) = self.link.call(errand.role, &|| self.sandbox.resident()) {
             let is_up = || self.is_still_up();
@@ -98,6 +106,9 @@ impl AgentSandbox {
                 End::NeverBegan(why) if errand.cancel.is_cancelled() => return Ok(Try::Never(why)),
                 End::NeverBegan(why) => log::debug!("a call by the link never began: {why}"),
             }
+        }
+        if self.sandbox.resident_has_ended() {
+            return Ok(Try::Never("its first process has ended".into()));
         }
         let admit = |pid| self.sandbox.admit(pid);
         let mut entered = Entered::start(self.sandbox.command(errand.role), &admit)?;

@@ -19,6 +19,7 @@ mod prepare;
 mod process;
 pub mod pump;
 mod state;
+mod succession;
 mod talk;
 pub mod workspace;
 
@@ -159,6 +160,12 @@ pub trait Sandbox: Send + Sync {
     /// may dial the link.
     fn resident(&self) -> Option<Resident> {
         None
+    }
+
+    /// Whether the first process that it had has ended, or is about to: nobody
+    /// need wait for it then, nor enter beside it.
+    fn resident_has_ended(&self) -> bool {
+        false
     }
 
     /// Why it ended under a command, as far as known ("out of memory").

@@ -11,7 +11,9 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::support::{Finished, Runtime, World, ask, is_alive, read_until, signal, wait_until};
+use crate::support::{
+    Finished, Runtime, World, ask, is_alive, read_until, runtimes, signal, some_world, wait_until,
+};
 
 fn with_bubblewrap(check: impl Fn(&World)) {
     if let Some(world) = World::on(Runtime::Bubblewrap) {
@@ -232,4 +234,42 @@ fn auto_keeps_to_it_while_it_lives_and_docker_ends_it() {
     world.sh("true").expect(0);
     assert!(!is_alive(first));
     assert_eq!(containers(&world).len(), 1);
+}
+
+#[test]
+fn after_one_that_was_killed_the_next_call_makes_another_that_stays() {
+    with_bubblewrap(|world| {
+        for with_gateway in [false, true] {
+            if with_gateway {
+                world.start_gateway();
+            }
+            for _ in 0..5 {
+                leave_behind(world);
+                let killed = resident(world);
+                signal(killed, "KILL");
+                // Dead, dying, or about to be noticed: in no case beside it.
+                let left = leave_behind(world);
+                assert!(!is_alive(killed));
+                assert_runs(world, &left);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_change_of_runtime_ends_the_sandbox_that_the_agent_had() {
+    let world = some_world();
+    let here: Vec<&str> = runtimes().iter().map(|it| it.name()).collect();
+    let turn = here.iter().chain(here.iter().rev());
+    for runtime in turn.chain(here.first()) {
+        let quoted = |name: &str| format!("'{name}'");
+        let agent =
+            world.agent("a", "", "").replace(&quoted(world.runtime.name()), &quoted(runtime));
+        world.write_config(&agent, "");
+        leave_behind(&world);
+        let listed = world.run(["sandbox", "list", "--json"]).expect(0).json();
+        let rows = listed.as_array().expect("an array");
+        assert_eq!(rows.len(), 1, "{listed}");
+        assert_eq!(rows[0]["runtime"], **runtime, "{listed}");
+    }
 }
