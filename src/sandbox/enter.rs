@@ -22,7 +22,8 @@ use crate::worker::Cancel;
 pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(90);
 
 /// How often a sandbox is brought up for one call: between that and the call
-/// another process may stop it, such as a gateway that ends.
+/// another process may stop or replace it, such as a gateway that ends, and
+/// what is known of it by then may be older.
 const MOST_STARTS: usize = 5;
 
 /// How long what was killed may take to be gone from the process table.
@@ -60,9 +61,8 @@ enum Try {
 }
 
 impl AgentSandbox {
-    /// One errand under the shared lock. What never began is tried once more
-    /// after the sandbox was brought up, and again where that was taken away
-    /// before it could be entered; what had begun never is.
+    /// One errand under the shared lock. What never began is tried again after
+    /// the sandbox was brought up; what had begun never is.
     pub(super) fn talk(&self, mut errand: Errand<'_>) -> Result<(Value, Way)> {
         let cancel = errand.cancel;
         let mut starts = 0;
@@ -79,7 +79,7 @@ impl AgentSandbox {
                 Try::Never(_) if cancel.is_cancelled() => {
                     return Err(Error::new(Kind::Cancelled, "called off before it began"));
                 }
-                Try::Never(complaint) if starts > 0 && !self.was_taken_away(starts) => {
+                Try::Never(complaint) if starts == MOST_STARTS => {
                     return Err(self.closed(&complaint));
                 }
                 Try::Never(_) => {
@@ -89,13 +89,6 @@ impl AgentSandbox {
                 }
             }
         }
-    }
-
-    /// Whether it ended, or was replaced, between our bringing it up and our
-    /// entering it: by a person, or by another process with another
-    /// configuration.
-    fn was_taken_away(&self, starts: usize) -> bool {
-        starts < MOST_STARTS && !self.sandbox.seems_up()
     }
 
     fn enter(&self, errand: &mut Errand<'_>) -> Result<Try> {
