@@ -94,7 +94,8 @@ impl AgentSandbox {
     /// entering it: by a person, or by another process with another
     /// configuration.
     fn was_taken_away(&self, turns: usize) -> bool {
-        turns < MOST_TURNS && !self.sandbox.seems_up()
+        let is_up = || self.sandbox.seems_up() && self.sandbox.is_up().unwrap_or(true);
+        turns < MOST_TURNS && !is_up()
     }
 
     fn enter(&self, errand: &mut Errand<'_>) -> Result<Try> {
