@@ -248,8 +248,9 @@ impl Sandbox for AgentContainer {
     }
 
     fn seems_up(&self) -> bool {
-        let is_wanted = spec_hash(self.engine, &self.spec).is_ok_and(|it| self.state.names(&it));
-        is_wanted && !self.resident_has_ended()
+        let Ok(spec_hash) = spec_hash(self.engine, &self.spec) else { return false };
+        let wanted = self.state.known().filter(|it| it.spec_hash == spec_hash);
+        wanted.is_some_and(|it| it.resident.is_none_or(Resident::serves))
     }
 
     fn is_up(&self) -> Result<bool> {
