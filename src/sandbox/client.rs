@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use lzma_rust2::LzmaReader;
 
-use super::prepare::{beside, place};
+use super::prepare::beside;
 use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Kind, Result};
@@ -29,10 +29,14 @@ pub(super) const MARK: &str = env!("TOOL_CLIENT_MARK");
 /// Its name in an agent's folder.
 const NAME: &str = "tool-client";
 
-const MODE: u32 = 0o755;
+/// To be executed and not to be read: the kernel then starts it so that no
+/// process of its own user can trace it or open its memory, from its very
+/// first moment on. What it does itself to that end would come too late for
+/// one that waits for it. It binds its owner too, who may be the agent's user.
+const MODE: u32 = 0o111;
 
-/// When it says that it was written, in seconds since 1970: whoever writes into
-/// it later changes that.
+/// When it says that it was written, in seconds since 1970, give or take what
+/// the build makes of it: whoever writes into it later changes that.
 const WRITTEN: u64 = 1_000_000_000;
 
 /// Memory that unpacking may take, in KiB.
@@ -56,16 +60,10 @@ pub fn lay(home: &Home) -> Result<PathBuf> {
         return Ok(path);
     }
     create_private(&folder)?;
-    let program = tool_client()?;
-    let fresh = beside(&path);
-    let laid = write(&fresh, &program).and_then(|()| fs::rename(&fresh, &path));
-    if laid.is_err() {
-        // It may not even exist; the error that counts is the first.
-        let _ = fs::remove_file(&fresh);
-    }
+    let laid = put(&path, &tool_client()?);
     // Another process that did the same meanwhile may have removed ours.
     if !is_laid(&path).unwrap_or(false) {
-        laid.during(Kind::Internal, format!("write {}", path.display()))?;
+        laid?;
     }
     remove_others(&folder);
     Ok(path)
@@ -78,8 +76,10 @@ fn is_laid(path: &Path) -> io::Result<bool> {
         && as_written == (found.mode() & 0o7777, BYTES.parse().ok(), time_of_writing()))
 }
 
+/// Another for each build, since the content cannot be compared.
 fn time_of_writing() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(WRITTEN)
+    let of_build = MARK.bytes().fold(0_u32, |it, byte| it.wrapping_mul(31) ^ u32::from(byte));
+    SystemTime::UNIX_EPOCH + Duration::from_secs(WRITTEN + u64::from(of_build % 500_000_000))
 }
 
 /// It is on the disk before it has its name, so a power failure leaves none
@@ -116,12 +116,20 @@ pub(super) fn give(laid: &Path, folder: &Path) -> Result<()> {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(error)
             .during(Kind::Internal, format!("link {} to {}", path.display(), laid.display())),
-        Err(_) => {
-            let program =
-                fs::read(laid).during(Kind::Internal, format!("read {}", laid.display()))?;
-            place(folder, NAME, &program, MODE)
-        }
+        Err(_) if is_laid(&path).unwrap_or(false) => Ok(()),
+        Err(_) => put(&path, &tool_client()?),
     }
+}
+
+/// Writes it there whole, or not at all.
+fn put(path: &Path, program: &[u8]) -> Result<()> {
+    let fresh = beside(path);
+    let put = write(&fresh, program).and_then(|()| fs::rename(&fresh, path));
+    if put.is_err() {
+        // It may not even exist; the error that counts is the first.
+        let _ = fs::remove_file(&fresh);
+    }
+    put.during(Kind::Internal, format!("write {}", path.display()))
 }
 
 fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
@@ -134,6 +142,17 @@ fn is_same(one: &Path, other: &Path) -> io::Result<bool> {
 mod tests {
     use super::*;
     use crate::sandbox::prepare::tests::Scratch;
+
+    /// What stands in it; not even its owner may read it as it is.
+    fn content(path: &Path) -> Vec<u8> {
+        let copy = path.with_extension("copy");
+        fs::hard_link(path, &copy).unwrap();
+        fs::set_permissions(&copy, Permissions::from_mode(0o500)).unwrap();
+        let content = fs::read(&copy).unwrap();
+        fs::set_permissions(&copy, Permissions::from_mode(MODE)).unwrap();
+        fs::remove_file(&copy).unwrap();
+        content
+    }
 
     /// Type of a program header that names a dynamic loader.
     const PT_INTERP: u32 = 3;
@@ -161,7 +180,7 @@ mod tests {
     fn a_home_has_one_copy_that_is_written_once() {
         let scratch = Scratch::new();
         let laid = lay(&scratch.home).unwrap();
-        assert!(fs::read(&laid).unwrap() == tool_client().unwrap());
+        assert!(content(&laid) == tool_client().unwrap());
         let first = fs::metadata(&laid).unwrap();
         assert_eq!(first.mode() & 0o7777, MODE);
         assert_eq!(fs::metadata(lay(&scratch.home).unwrap()).unwrap().ino(), first.ino());
@@ -174,14 +193,19 @@ mod tests {
             let laid = lay(&scratch.home).unwrap();
             let before = fs::metadata(&laid).unwrap().ino();
             harm(&laid);
-            assert!(fs::read(lay(&scratch.home).unwrap()).unwrap() == tool_client().unwrap());
+            assert!(content(&lay(&scratch.home).unwrap()) == tool_client().unwrap());
             assert_ne!(fs::metadata(&laid).unwrap().ino(), before);
             assert_eq!(fs::read_dir(scratch.home.clients()).unwrap().count(), 1);
         };
-        check(&|it| drop(fs::write(it, "short")));
-        check(&|it| fs::set_permissions(it, Permissions::from_mode(0o700)).unwrap());
+        let write = |it: &Path, what: &[u8]| {
+            fs::set_permissions(it, Permissions::from_mode(0o700)).unwrap();
+            fs::write(it, what).unwrap();
+            fs::set_permissions(it, Permissions::from_mode(MODE)).unwrap();
+        };
+        check(&|it| write(it, b"short"));
+        check(&|it| fs::set_permissions(it, Permissions::from_mode(0o755)).unwrap());
         // As long as before, and of other content.
-        check(&|it| fs::write(it, vec![0; BYTES.parse().unwrap()]).unwrap());
+        check(&|it| write(it, &vec![0; BYTES.parse().unwrap()]));
         check(&|it| {
             fs::rename(it, it.with_extension("old")).unwrap();
             std::os::unix::fs::symlink(it.with_extension("old"), it).unwrap();
@@ -215,12 +239,15 @@ mod tests {
         // In most places another file system; where it is not, this holds too.
         let laid = lay(&scratch.home).unwrap();
         let elsewhere = Path::new("/dev/shm").join(format!("beige-client-{}", std::process::id()));
-        fs::copy(&laid, &elsewhere).unwrap();
+        write(&elsewhere, &content(&laid)).unwrap();
         let given = give(&elsewhere, &folder);
+        let first = fs::metadata(folder.join(NAME)).unwrap();
+        let again = give(&elsewhere, &folder);
         fs::remove_file(&elsewhere).unwrap();
-        given.unwrap();
-        assert!(fs::read(folder.join(NAME)).unwrap() == tool_client().unwrap());
-        assert_eq!(fs::metadata(folder.join(NAME)).unwrap().mode() & 0o7777, MODE);
+        given.and(again).unwrap();
+        assert!(content(&folder.join(NAME)) == tool_client().unwrap());
+        assert_eq!(first.mode() & 0o7777, MODE);
+        assert_eq!(fs::metadata(folder.join(NAME)).unwrap().ino(), first.ino());
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
     }
 }

@@ -14,18 +14,19 @@ use super::lock::{Hold, Lock};
 use super::process;
 use super::pump::CalledOff;
 use super::talk::{self, End, Over, Talk};
-use super::{AgentSandbox, Feed, Output, Role};
+use super::{AgentSandbox, Feed, Output, Resident, Role};
 use crate::error::{Error, Kind, Result};
 use crate::worker::Cancel;
 
 /// How long a call waits for others to make, stop or leave the sandbox.
 pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(90);
 
-/// How often a sandbox is brought up for one call.
-const MOST_TURNS: usize = 4;
+/// How often a sandbox is brought up for one call: between that and the call
+/// another process may stop it, such as a gateway that ends.
+const MOST_STARTS: usize = 5;
 
 /// How long what was killed may take to be gone from the process table.
-const GONE_WITHIN: Duration = Duration::from_secs(2);
+const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long a look whether a sandbox is up is good for further calls.
 const LOOK_LASTS: Duration = Duration::from_secs(2);
@@ -64,9 +65,9 @@ impl AgentSandbox {
     /// before it could be entered; what had begun never is.
     pub(super) fn talk(&self, mut errand: Errand<'_>) -> Result<(Value, Way)> {
         let cancel = errand.cancel;
-        let mut turns = 0;
+        let mut starts = 0;
         if !self.sandbox.seems_up() {
-            turns = 1;
+            starts = 1;
             self.bring_up(cancel)?;
         }
         loop {
@@ -78,12 +79,12 @@ impl AgentSandbox {
                 Try::Never(_) if cancel.is_cancelled() => {
                     return Err(Error::new(Kind::Cancelled, "called off before it began"));
                 }
-                Try::Never(complaint) if turns > 0 && !self.was_taken_away(turns) => {
+                Try::Never(complaint) if starts > 0 && !self.was_taken_away(starts) => {
                     return Err(self.closed(&complaint));
                 }
                 Try::Never(_) => {
                     drop(together);
-                    turns += 1;
+                    starts += 1;
                     self.bring_up(cancel)?;
                 }
             }
@@ -93,9 +94,9 @@ impl AgentSandbox {
     /// Whether it ended, or was replaced, between our bringing it up and our
     /// entering it: by a person, or by another process with another
     /// configuration.
-    fn was_taken_away(&self, turns: usize) -> bool {
+    fn was_taken_away(&self, starts: usize) -> bool {
         let is_up = || self.sandbox.seems_up() && self.sandbox.is_up().unwrap_or(true);
-        turns < MOST_TURNS && !is_up()
+        starts < MOST_STARTS && !is_up()
     }
 
     fn enter(&self, errand: &mut Errand<'_>) -> Result<Try> {
@@ -151,7 +152,15 @@ impl AgentSandbox {
         let deadline = Instant::now() + GONE_WITHIN;
         let is_gone = ran.map(|it| process::have_ended(&it, deadline));
         match (is_gone, report) {
-            (Some(true), report) => Ok(as_called_off(report, why)),
+            (Some(true), Some(report)) if left_alive(&report) => {
+                self.cut_off(way, why, "not all that it started could be killed")
+            }
+            (Some(true), Some(report)) => Ok(as_called_off(Some(report), why)),
+            // What it started after that look was the supervisor's to kill.
+            (Some(true), None) if self.is_running() => {
+                self.cut_off(way, why, "its supervisor was killed before it had killed all")
+            }
+            (Some(true), None) => Ok(as_called_off(None, why)),
             (Some(false), _) => self.cut_off(way, why, "what it started was not gone"),
             (None, None) if is_silent => {
                 self.cut_off(way, why, "its supervisor no longer answered")
@@ -162,6 +171,11 @@ impl AgentSandbox {
             }
             (None, _) => self.cut_off(way, why, "it cannot be seen from here what it left"),
         }
+    }
+
+    /// Whether anything can still run in there.
+    fn is_running(&self) -> bool {
+        self.sandbox.resident().is_some_and(Resident::lives)
     }
 
     /// Whether what a call starts can live on after the call.
@@ -223,6 +237,11 @@ fn checked(report: Value) -> Result<Value> {
 
 fn is_flagged(report: &Value, name: &str) -> bool {
     report.get(name).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// Whether the supervisor gave up before all was dead.
+fn left_alive(report: &Value) -> bool {
+    report.get("notKilled").is_some()
 }
 
 fn says_killed(report: &Value) -> bool {

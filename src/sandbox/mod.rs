@@ -1,6 +1,6 @@
 //! Where an agent's code runs. [`Sandbox`] is one runtime's way to make,
 //! enter and end it (Docker, Podman, bubblewrap); [`AgentSandbox`] is the one place
-//! that runs something inside, with the lock, the start and the single retry
+//! that runs something inside, with the lock, the start and the retries
 //! that all runtimes share. There is no way from here to run anything on the
 //! host.
 

@@ -310,7 +310,7 @@ fn first_start(home: &Home, agent: &Agent, owner: Owner) {
 
 /// Puts a file there by rename, so that whoever runs or reads the old one
 /// keeps it; leaves it alone if it is the same already.
-pub(super) fn place(folder: &Path, name: &str, content: &[u8], mode: u32) -> Result<()> {
+fn place(folder: &Path, name: &str, content: &[u8], mode: u32) -> Result<()> {
     let path = folder.join(name);
     if is_placed(&path, content, mode).unwrap_or(false) {
         return Ok(());

@@ -118,9 +118,22 @@ impl Resident {
 }
 
 /// All processes below one that still lives, however deep, each as it was
-/// seen; not the one itself. Empty where there are none or none are seen.
+/// seen; not the one itself. Empty where there are none or none are seen, and
+/// not all of them where there are thousands.
 pub(super) fn below(top: u32) -> Vec<Process> {
-    let tree = process_tree(Path::new(PROC), top);
+    seen(process_tree(Path::new(PROC), top))
+}
+
+/// The same; `None` if there are more than a look takes in.
+pub(super) fn all_below(top: u32) -> Option<Vec<Process>> {
+    whole_tree(Path::new(PROC), top).map(seen)
+}
+
+fn whole_tree(proc: &Path, top: u32) -> Option<Vec<u32>> {
+    Some(process_tree(proc, top)).filter(|it| it.len() < LIMIT)
+}
+
+fn seen(tree: Vec<u32>) -> Vec<Process> {
     tree.into_iter().skip(1).filter_map(Process::look).collect()
 }
 
@@ -156,8 +169,9 @@ fn listed_children(proc: &Path, process: u32) -> Option<Vec<u32>> {
 fn children_by_parent(proc: &Path) -> BTreeMap<u32, Vec<u32>> {
     let mut children = BTreeMap::<u32, Vec<u32>>::new();
     for entry in fs::read_dir(proc).into_iter().flatten().flatten() {
-        let stat = fs::read_to_string(entry.path().join("stat")).unwrap_or_default();
-        if let Some(seen) = parse(&stat) {
+        // A name need not be text, and hides nobody.
+        let stat = fs::read(entry.path().join("stat")).unwrap_or_default();
+        if let Some(seen) = parse(&String::from_utf8_lossy(&stat)) {
             children.entry(seen.parent).or_default().push(seen.pid);
         }
     }
@@ -241,6 +255,26 @@ mod tests {
             let stat = stat(process, "a) S 9 (b", "S", parent);
             fs::write(folder(proc, process).join("stat"), stat).unwrap();
         });
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_nobody() {
+        check(|proc, process, parent, _| {
+            let stat = stat(process, "?", "S", parent);
+            let stat: Vec<u8> = stat.bytes().map(|it| if it == b'?' { 0xff } else { it }).collect();
+            fs::write(folder(proc, process).join("stat"), stat).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_tree_of_which_a_look_sees_only_a_part_is_none() {
+        let proc = std::env::temp_dir().join(format!("beige-many-{}", std::process::id()));
+        for (last, is_whole) in [(LIMIT - 1, true), (LIMIT + 1, false)] {
+            let all: Vec<String> = (2..=last).map(|it| it.to_string()).collect();
+            fs::write(folder(&proc, 1).join("task/1/children"), all.join(" ")).unwrap();
+            assert_eq!(whole_tree(&proc, 1).is_some(), is_whole, "{last}");
+        }
+        fs::remove_dir_all(proc).unwrap();
     }
 
     #[test]

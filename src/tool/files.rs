@@ -88,6 +88,8 @@ impl Read {
 
     fn lines(&self, report: &Value, content: &[u8]) -> String {
         let number = |name| report.get(name).and_then(Value::as_u64);
+        // No more than was asked for goes into a conversation, whatever came.
+        let content = content.get(..MAX_TEXT as usize).unwrap_or(content);
         let mut text = String::from_utf8_lossy(content).into_owned();
         if report.get("pastEnd").and_then(Value::as_bool) == Some(true) {
             let lines = number("totalLines").unwrap_or(0);

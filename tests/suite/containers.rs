@@ -42,7 +42,7 @@ impl Place {
         }
         let client = root.join("sockets/tool-client");
         fs::write(&client, tool_client().unwrap()).unwrap();
-        fs::set_permissions(&client, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(&client, fs::Permissions::from_mode(0o111)).unwrap();
         let spec = spec(&root);
         // Root gives the workspace away; anybody else is its owner.
         let _ = chown(&spec.workspace, Some(spec.uid), Some(spec.gid));

@@ -216,7 +216,7 @@ mod tests {
     const ADOPTS: &str = "BEIGE_TEST_ADOPTS";
 
     #[test]
-    #[allow(clippy::zombie_processes, reason = "that nothing else waits for them is the point")]
+    #[allow(clippy::zombie_processes, reason = "what is tested waits for them")]
     fn children_from_before_are_no_zombies_once_they_have_ended() {
         if std::env::var_os(ADOPTS).is_none() {
             let name = "sandbox::bubblewrap::end::tests::\

@@ -92,7 +92,7 @@ impl Way for Call {
         if self.role == Role::File {
             return Some(Vec::new());
         }
-        let mut all = process::below(supervisor.pid);
+        let mut all = process::all_below(supervisor.pid)?;
         all.push(supervisor.clone());
         Some(all)
     }
