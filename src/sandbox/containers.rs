@@ -114,10 +114,7 @@ impl AgentContainer {
                     self.start(&seen)?;
                     started = true;
                 }
-                (Step::Unpause, Some(seen)) => {
-                    let command = self.engine.command(&["unpause", &seen.id]);
-                    call(self.engine, &format!("unpause {}", self.name), command)?;
-                }
+                (Step::Unpause, Some(seen)) => self.unpause(&seen)?,
                 (Step::Replace(why), Some(seen)) => {
                     // Nothing goes before its successor can be made.
                     wanted.image = Some(self.ensure_image()?);
@@ -170,6 +167,11 @@ impl AgentContainer {
         {
             log::warn!("{error}");
         }
+    }
+
+    fn unpause(&self, seen: &Container) -> Result<()> {
+        let command = self.engine.command(&["unpause", &seen.id]);
+        call(self.engine, &format!("unpause {}", self.name), command).map(drop)
     }
 
     /// Starts a stopped one; one that cannot be started any more (a mount
@@ -246,18 +248,21 @@ impl Sandbox for AgentContainer {
     }
 
     fn seems_up(&self) -> bool {
-        let is_wanted = spec_hash(self.engine, &self.spec).is_ok_and(|it| self.state.names(&it));
-        is_wanted && !self.resident_has_ended()
+        let Ok(spec_hash) = spec_hash(self.engine, &self.spec) else { return false };
+        let wanted = self.state.known().filter(|it| it.spec_hash == spec_hash);
+        wanted.is_some_and(|it| it.resident.is_none_or(Resident::serves))
     }
 
     fn is_up(&self) -> Result<bool> {
         let wanted = self.wanted()?;
-        match client::inspect(self.engine, &self.name)? {
-            Some(seen) if matches!(decide(Some(&seen), &wanted), Step::Keep) => {
-                self.state.write(&known(&seen, &wanted.spec_hash)).map(|()| true)
-            }
-            _ => Ok(false),
+        let Some(seen) = client::inspect(self.engine, &self.name)? else { return Ok(false) };
+        match decide(Some(&seen), &wanted) {
+            Step::Keep => {}
+            // The calls that are in it stand still, and would be waited for.
+            Step::Unpause => self.unpause(&seen)?,
+            _ => return Ok(false),
         }
+        self.state.write(&known(&seen, &wanted.spec_hash)).map(|()| true)
     }
 
     fn up(&self) -> Result<()> {

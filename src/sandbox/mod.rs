@@ -134,8 +134,8 @@ pub trait Sandbox: Send + Sync {
     /// allowed to be wrong (a call that never began is retried after `up`).
     fn seems_up(&self) -> bool;
 
-    /// Looks whether it is up as wanted, and changes nothing in it: calls may
-    /// run in it meanwhile.
+    /// Looks whether it is up as wanted, and changes nothing in it, but that one
+    /// which stands still goes on: calls may run in it meanwhile.
     fn is_up(&self) -> Result<bool>;
 
     /// Makes it, starts it or takes it over, as wanted by the spec.

@@ -62,6 +62,11 @@ impl Process {
         Self::look(self.pid).is_some_and(|it| it.started == self.started && !it.is_zombie)
     }
 
+    fn as_resident(&self) -> Option<Resident> {
+        let is_one = self.name == RESIDENT_NAME && !self.is_zombie;
+        is_one.then_some(Resident { pid: self.pid, started: self.started })
+    }
+
     fn has_ended_by(&self, deadline: Instant) -> bool {
         if !self.lives() {
             return true;
@@ -96,9 +101,7 @@ fn wait_for_end(held: &OwnedFd, deadline: Instant) {
 impl Resident {
     /// The resident of that pid, if it can be seen and is one.
     pub(super) fn look(pid: u32) -> Option<Self> {
-        let seen = Process::look(pid)?;
-        let is_one = seen.name == RESIDENT_NAME && !seen.is_zombie;
-        is_one.then_some(Self { pid, started: seen.started })
+        Process::look(pid)?.as_resident()
     }
 
     /// Whether that very process is still there.
@@ -109,8 +112,8 @@ impl Resident {
     /// Whether it is there and can still do something. One that was killed and
     /// whose sandbox is not yet gone lives, and does not serve.
     pub(super) fn serves(self) -> bool {
-        let seen = Process::look(self.pid);
-        self.lives() && seen.is_some_and(|it| it.started == self.started && !it.is_exiting)
+        let seen = Process::look(self.pid).filter(|it| !it.is_exiting);
+        seen.and_then(|it| it.as_resident()) == Some(self)
     }
 }
 

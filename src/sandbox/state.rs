@@ -65,11 +65,6 @@ impl State {
         self.file.parent().unwrap_or(Path::new("."))
     }
 
-    /// Whether a sandbox of that spec was up when last heard of.
-    pub(super) fn names(&self, spec_hash: &str) -> bool {
-        self.known().is_some_and(|it| it.spec_hash == spec_hash)
-    }
-
     /// Whether a sandbox was up when last heard of, of whatever spec.
     pub(super) fn names_any(&self) -> bool {
         self.known().is_some()
@@ -156,6 +151,10 @@ mod tests {
         }
     }
 
+    fn names(state: &State, spec_hash: &str) -> bool {
+        state.known().is_some_and(|it| it.spec_hash == spec_hash)
+    }
+
     fn folder(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("beige-{name}-{}", std::process::id()))
     }
@@ -164,9 +163,9 @@ mod tests {
     fn what_was_written_is_known_until_forgotten() -> Result<()> {
         let folder = folder("state");
         let state = State::new(folder.join("ada.json"), Runtime::Docker);
-        assert!(!state.names("5bec"));
+        assert!(!names(&state, "5bec"));
         state.write(&known())?;
-        assert!(state.names("5bec") && !state.names("other") && state.names_any());
+        assert!(names(&state, "5bec") && !names(&state, "other") && state.names_any());
         assert_eq!(state.known(), Some(known()));
         let mode = fs::metadata(&state.file).map(|it| it.permissions().mode() & 0o777);
         assert_eq!(mode.ok(), Some(0o600));
@@ -174,7 +173,7 @@ mod tests {
         assert!(!other.names_any(), "another runtime's is nothing to it");
         state.forget()?;
         state.forget()?;
-        assert!(!state.names("5bec") && !state.names_any());
+        assert!(!names(&state, "5bec") && !state.names_any());
         fs::remove_dir_all(&folder).during(Kind::Internal, "clean up")
     }
 
@@ -223,7 +222,7 @@ mod tests {
                 assert_eq!(it.join().ok(), Some(Ok(())));
             }
         });
-        assert!(state.names("5bec"));
+        assert!(names(&state, "5bec"));
         fs::remove_dir_all(&folder).during(Kind::Internal, "clean up")
     }
 }

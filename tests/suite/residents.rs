@@ -273,3 +273,22 @@ fn a_change_of_runtime_ends_the_sandbox_that_the_agent_had() {
         assert_eq!(rows[0]["runtime"], **runtime, "{listed}");
     }
 }
+
+#[test]
+fn a_paused_container_goes_on_for_those_in_it_and_those_who_come() {
+    for runtime in runtimes().iter().filter(|it| it.makes_containers()) {
+        let world = World::new(*runtime);
+        for with_gateway in [false, true] {
+            if with_gateway {
+                world.start_gateway();
+            }
+            let mut first = world.spawn(["exec", "a", "--", "sh", "-c", "echo up; read it"]);
+            read_until(&mut BufReader::new(first.stdout.as_mut().expect("a pipe")), "up");
+            world.ask(&["pause", &world.container()]);
+            // It need not wait for the end of one that stands still.
+            assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
+            drop(first.stdin.take());
+            assert_eq!(first.wait().expect("it ends").code(), Some(1));
+        }
+    }
+}

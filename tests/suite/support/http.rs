@@ -39,10 +39,15 @@ impl Reply {
 
     /// Reads an answer to its end.
     pub(crate) fn read(from: &mut impl Read) -> Self {
+        Self::read_any(from).expect("an answer")
+    }
+
+    /// The same; `None` if there is none.
+    fn read_any(from: &mut impl Read) -> Option<Self> {
         let mut bytes = Vec::new();
         // A connection that is reset after the answer still gave the answer.
         let _ = from.read_to_end(&mut bytes);
-        Self::parse(&bytes)
+        (!bytes.is_empty()).then(|| Self::parse(&bytes))
     }
 
     fn parse(bytes: &[u8]) -> Self {
@@ -66,17 +71,28 @@ pub(crate) fn request(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> Reply {
-    let mut stream = UnixStream::connect(socket).expect("a gateway answers");
+    try_request(socket, method, path, headers, body).expect("a gateway answers")
+}
+
+/// The same; `None` if nobody listens, or leaves before the answer.
+pub(super) fn try_request(
+    socket: &Path,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &[u8],
+) -> Option<Reply> {
+    let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a timeout");
     let mut head = format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n");
     for (name, value) in headers {
         head.push_str(&format!("{name}: {value}\r\n"));
     }
     head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
-    stream.write_all(head.as_bytes()).expect("sent");
+    stream.write_all(head.as_bytes()).ok()?;
     // A refusal may come before all of the body is taken.
     let _ = stream.write_all(body);
-    Reply::read(&mut stream)
+    Reply::read_any(&mut stream)
 }
 
 fn unchunked(mut bytes: &[u8]) -> Vec<u8> {
