@@ -525,7 +525,9 @@ fn connections_that_come_and_go_hold_up_no_other_agent() {
         for _ in 0..4 {
             // Some say nothing and leave, and a crowd waits to be let in.
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) && UnixStream::connect(&path).is_ok() {}
+                while !over.load(Ordering::Relaxed) && UnixStream::connect(&path).is_ok() {
+                    thread::yield_now();
+                }
             });
         }
         let crowd: Vec<_> = (0..100).map(|_| UnixStream::connect(&path)).collect();
@@ -547,7 +549,7 @@ fn without_descriptors_callers_wait_and_a_stop_does_not() {
     let last = open.filter_map(|it| it.ok()?.file_name().to_str()?.parse::<u64>().ok()).max();
     let few = Rlimit { current: last.map(|it| it + 2), ..getrlimit(Resource::Nofile) };
     let limit = |to: &Rlimit| {
-        prlimit(Pid::from_raw(pid.cast_signed()), Resource::Nofile, to.clone()).expect("a limit")
+        prlimit(Pid::from_raw(pid.cast_signed()), Resource::Nofile, *to).expect("a limit")
     };
     let enough = limit(&few);
     let mut peers: Vec<Peer> = (0..20).map(|_| Peer::of(&world, "b")).collect();
