@@ -55,7 +55,7 @@ use crate::tool::{Equipment, SessionRef, Toolbox};
 use crate::worker::Cancel;
 use hub::Event;
 use running::Running;
-use socket::AgentSocket;
+use socket::{AgentSocket, Reception};
 
 /// How long others may take to make or remove a socket of an agent.
 const SOCKETS_LIMIT: Duration = Duration::from_secs(10);
@@ -147,8 +147,15 @@ impl Engine {
     }
 
     /// Opens an agent's sockets under these names in its folder: the one that
-    /// its tools dial, and the one that its sandbox dials.
-    fn listen(&self, agent: &str, name: &str, link: &str) -> Result<Sockets> {
+    /// its tools dial, on which the reception listens, and the one that its
+    /// sandbox dials.
+    fn listen(
+        &self,
+        reception: &Arc<Reception>,
+        agent: &str,
+        name: &str,
+        link: &str,
+    ) -> Result<Sockets> {
         let folder = self.config.home.agent_sockets(agent);
         let (path, link) = (folder.join(name), folder.join(link));
         socket::check_path_length(&path)?;
@@ -158,14 +165,14 @@ impl Engine {
         let _alone = Lock::wait(&lock, Hold::Exclusive, SOCKETS_LIMIT, &Cancel::never())?;
         socket::remove_dead_sockets(&folder)?;
         let store = self.store.clone();
-        let owns_session = move |agent: &str, key: &str| {
+        let owns_session = Arc::new(move |agent: &str, key: &str| {
             store.owner(key).is_ok_and(|it| it.as_deref() == Some(agent))
-        };
+        });
         let toolbox = Arc::clone(&self.toolbox);
         let link = self.toolbox.equipment().get(agent).map(|it| it.sandbox.listen(&link));
         Ok(Sockets {
             _link: link.transpose()?,
-            _tools: AgentSocket::listen(path, agent, toolbox, Arc::new(owns_session))?,
+            _tools: AgentSocket::listen(reception, path, agent, toolbox, owns_session)?,
         })
     }
 }
@@ -230,7 +237,8 @@ impl Gateway {
         let inside = format!("/beige/{name}");
         let only = Only::Agent(agent.to_owned());
         let engine = Engine::build(config, &only, redactor, Some(inside), None)?;
-        let sockets = engine.listen(agent, &name, &format!("link-{pid}.sock"))?;
+        let link = format!("link-{pid}.sock");
+        let sockets = engine.listen(&Reception::open()?, agent, &name, &link)?;
         Ok(Self { _sockets: sockets, handle: Handle { engine } })
     }
 

@@ -17,6 +17,7 @@ use signal_hook::consts::SIGTERM;
 use super::daemon::{HomeLock, Role, SignalThread, notify_systemd};
 use super::handle::Handle;
 use super::hub::{Ended, Event, Fresh, Hub};
+use super::socket::Reception;
 use super::{Engine, Only, Sockets, wake};
 use crate::config::Config;
 use crate::error::{During, Error, Kind, Result};
@@ -189,7 +190,9 @@ impl Engine {
 }
 
 fn listen_for_agents(engine: &Engine) -> Result<Vec<Sockets>> {
-    engine.config.agents.keys().map(|it| engine.listen(it, SOCKET, LINK)).collect()
+    let reception = Reception::open()?;
+    let agents = engine.config.agents.keys();
+    agents.map(|it| engine.listen(&reception, it, SOCKET, LINK)).collect()
 }
 
 /// Stops them side by side; one in which a one-shot has a call is left alone.

@@ -1,9 +1,9 @@
-//! The agents' sockets: one listener an agent, whose path alone says who is
-//! calling. Everything a line holds is hostile: it is bounded, checked, and
+//! The agents' sockets: one an agent, whose path alone says who is calling. Everything a line holds is hostile: it is bounded, checked, and
 //! becomes a [`PluginCall`] for the toolbox, with the session looked up and
 //! never believed. What one agent sends can slow down that agent only.
 
 mod lines;
+mod reception;
 mod request;
 
 use std::fs::{self, Permissions};
@@ -20,14 +20,13 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use lines::{LINE_LIMIT, Line, Lines, MAX_LINE};
+pub use reception::Reception;
+use reception::{Place, Serve};
 use request::{Request, Response};
 
 use crate::error::{During, Error, Kind, Result};
 use crate::tool::{Call, Caller, PluginCall, SessionRef, Toolbox};
-use crate::worker::{self, Cancel, Canceller, Crew, Worker};
-
-/// Connections an agent may have; further ones wait to be accepted.
-const MAX_CONNECTIONS: usize = 64;
+use crate::worker::{self, Cancel, Canceller};
 
 /// Tools an agent may run at a time; further ones wait.
 const MAX_TOOLS: usize = 32;
@@ -51,44 +50,38 @@ struct Desk {
 pub struct AgentSocket {
     path: PathBuf,
     stop: Canceller,
-    /// Shut down, it wakes the listener, which blocks in accept; a connection
-    /// would need the socket's file, which may be gone.
-    ender: UnixListener,
-    listener: Option<Worker>,
+    place: Option<Place>,
 }
 
 impl AgentSocket {
-    /// Binds `path` (an old socket under that name is removed) and listens.
-    /// Every uid of the agent's sandbox may connect; the folders above keep
-    /// the host's other users out.
+    /// Binds `path` (an old socket under that name is removed), and the
+    /// reception listens. Every uid of the agent's sandbox may connect; the
+    /// folders above keep the host's other users out.
     pub fn listen(
+        reception: &Arc<Reception>,
         path: PathBuf,
         agent: &str,
         toolbox: Arc<Toolbox>,
         owns_session: Arc<OwnsSession>,
     ) -> Result<Self> {
         let listener = bind(&path)?;
-        let what = "keep a second handle of an agent's socket";
-        let ender = listener.try_clone().during(Kind::Internal, what)?;
         let (stop, stopped) = Cancel::pair();
-        let desk = Arc::new(Desk {
+        let desk = Desk {
             agent: agent.to_owned(),
             toolbox,
             owns_session,
             running: Slots::new(MAX_TOOLS),
             stop: stopped,
-        });
-        let name = format!("sock-{agent}");
-        let listener = Worker::spawn(name, move || accept_all(&listener, &desk))?;
-        Ok(Self { path, stop, ender, listener: Some(listener) })
+        };
+        let place = reception.add(agent, listener, served_at(desk))?;
+        Ok(Self { path, stop, place: Some(place) })
     }
 }
 
 impl Drop for AgentSocket {
     fn drop(&mut self) {
         self.stop.cancel();
-        let _ = rustix::net::shutdown(&self.ender, rustix::net::Shutdown::Both);
-        self.listener.take();
+        self.place.take();
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -113,56 +106,29 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-fn accept_all(listener: &UnixListener, desk: &Arc<Desk>) {
-    let connections = Slots::new(MAX_CONNECTIONS);
-    let crew = Crew::new(format!("conn-{}", desk.agent), MAX_CONNECTIONS + 1);
-    while let Some(slot) = connections.take(&desk.stop, &Cancel::never()) {
-        let stream = match listener.accept() {
-            Ok((stream, _)) => stream,
-            Err(_) if desk.stop.is_cancelled() => return,
-            Err(error) => {
-                log::warn!("accept on the socket of agent {}: {error}", desk.agent);
-                // Out of descriptors: others must end theirs first.
-                if desk.stop.gone().recv_timeout(Duration::from_millis(100)).is_err()
-                    && desk.stop.is_cancelled()
-                {
-                    return;
-                }
-                continue;
-            }
-        };
-        if desk.stop.is_cancelled() {
-            return;
+fn served_at(desk: Desk) -> Arc<Serve> {
+    Arc::new(move |stream| {
+        if let Err(error) = serve(&stream, &desk) {
+            log::debug!("a connection of agent {} ended: {error}", desk.agent);
         }
-        let desk = Arc::clone(desk);
-        let spawned = crew.spawn(move || {
-            let _slot = slot;
-            if let Err(error) = serve(&stream, &desk) {
-                log::debug!("a connection of agent {} ended: {error}", desk.agent);
-            }
-        });
-        if let Err(error) = spawned {
-            log::warn!("{error}");
-        }
-    }
+    })
 }
 
 /// Answers line after line, in order, until the peer ends or the gateway does.
 fn serve(stream: &UnixStream, desk: &Desk) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_LIMIT))?;
-    let (_ended, ended) = bounded::<()>(0);
+    let (ended, end) = bounded::<()>(0);
     thread::scope(|scope| {
-        let cut = stream.try_clone()?;
         let stop = desk.stop.gone().clone();
         // A blocked read ends when the gateway stops.
         let _ = worker::scoped(scope, "conn-stop", move || {
             select! {
-                recv(stop) -> _ => drop(cut.shutdown(std::net::Shutdown::Both)),
-                recv(ended) -> _ => {}
+                recv(stop) -> _ => drop(stream.shutdown(std::net::Shutdown::Both)),
+                recv(end) -> _ => {}
             }
         });
         let result = serve_lines(stream, desk);
-        drop(_ended);
+        drop(ended);
         result
     })
 }

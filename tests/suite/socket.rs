@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::{Value, json};
 
 use crate::support::{
@@ -513,6 +514,58 @@ fn a_flood_from_one_agent_stops_no_other() {
         over.store(true, Ordering::Relaxed);
     });
     assert_eq!(Peer::of(&world, "a").call(&["calm"]), success("calm"));
+}
+
+#[test]
+fn connections_that_come_and_go_hold_up_no_other_agent() {
+    let world = world();
+    let over = AtomicBool::new(false);
+    let path = world.home().join("sockets/a/gateway.sock");
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            // Some say nothing and leave, and a crowd waits to be let in.
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) && UnixStream::connect(&path).is_ok() {
+                    thread::yield_now();
+                }
+            });
+        }
+        let crowd: Vec<_> = (0..100).map(|_| UnixStream::connect(&path)).collect();
+        for _ in 0..20 {
+            assert_eq!(Peer::of(&world, "b").call(&["calm"]), success("calm"));
+        }
+        over.store(true, Ordering::Relaxed);
+        drop(crowd);
+    });
+    assert_eq!(Peer::of(&world, "a").call(&["calm"]), success("calm"));
+}
+
+#[test]
+fn without_descriptors_callers_wait_and_a_stop_does_not() {
+    let world = world();
+    assert_eq!(Peer::of(&world, "a").call(&["x"]), success("x"));
+    let pid = gateway_pid(&world);
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("its descriptors");
+    let last = open.filter_map(|it| it.ok()?.file_name().to_str()?.parse::<u64>().ok()).max();
+    let few = Rlimit { current: last.map(|it| it + 2), ..getrlimit(Resource::Nofile) };
+    let limit = |to: &Rlimit| {
+        prlimit(Pid::from_raw(pid.cast_signed()), Resource::Nofile, *to).expect("a limit")
+    };
+    let enough = limit(&few);
+    let mut peers: Vec<Peer> = (0..20).map(|_| Peer::of(&world, "b")).collect();
+    let fails_for = |agent: &str| {
+        world.gateway_log().contains(&format!("accept on the socket of agent {agent}"))
+    };
+    wait_until("one cannot be taken", || fails_for("b"));
+    limit(&enough);
+    for peer in &mut peers {
+        assert_eq!(peer.call(&["later"]), success("later"));
+    }
+    drop(peers);
+    limit(&few);
+    let _crowd: Vec<Peer> = (0..20).map(|_| Peer::of(&world, "a")).collect();
+    wait_until("one cannot be taken", || fails_for("a"));
+    world.run(["gateway", "stop"]).expect(0);
 }
 
 #[test]
