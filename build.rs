@@ -45,8 +45,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     for path in ["build.rs", "cold.ld", "Cargo.lock", "tool-client/Cargo.toml", "tool-client/src"] {
         say(&format!("cargo::rerun-if-changed={path}"));
     }
-    put_cold_code_aside()?;
     let out = PathBuf::from(variable("OUT_DIR")?);
+    put_cold_code_aside()?;
+    take_the_unwinder_in(&out.join("unwinder"))?;
     let target = variable("TARGET")?;
     let folder = out.join("tool-client-build");
     let mut command = nested_cargo(&target, &folder)?;
@@ -68,6 +69,19 @@ fn put_cold_code_aside() -> Result<(), Box<dyn Error>> {
     if variable("PROFILE")? == "release" {
         let script = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("cold.ld");
         say(&format!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display()));
+    }
+    Ok(())
+}
+
+/// Links the few functions that show where a panic came from out of gcc's
+/// static library: a shared one is loaded at each start for nothing else. It is
+/// there, since tool-client is linked with it; the linker finds it under the
+/// name of the shared one.
+fn take_the_unwinder_in(folder: &Path) -> Result<(), Box<dyn Error>> {
+    if variable("PROFILE")? == "release" {
+        fs::create_dir_all(folder)?;
+        fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh)\n")?;
+        say(&format!("cargo::rustc-link-search=native={}", folder.display()));
     }
     Ok(())
 }

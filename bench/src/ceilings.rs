@@ -18,7 +18,7 @@ use std::thread;
 use crate::Result;
 use crate::arguments::Options;
 use crate::figures::readable;
-use crate::process::megabytes;
+use crate::process::{mebibytes, megabytes};
 use crate::topics;
 
 /// One figure and its bound.
@@ -31,15 +31,20 @@ pub(crate) struct Line {
 }
 
 impl Line {
-    /// A size in bytes against a bound in megabytes.
-    fn bytes(what: impl Into<String>, found: u64, ceiling: f64) -> Self {
+    /// The size of a file in bytes against a bound in megabytes.
+    fn file(what: impl Into<String>, found: u64, ceiling: f64) -> Self {
         Self { what: what.into(), unit: " MB", found: megabytes(found), ceiling }
     }
 
-    /// The growth between two readings, in bytes, against a bound in megabytes.
+    /// Memory in bytes against a bound in mebibytes.
+    fn memory(what: impl Into<String>, found: u64, ceiling: f64) -> Self {
+        Self { what: what.into(), unit: " MiB", found: mebibytes(found), ceiling }
+    }
+
+    /// The growth between two readings, in bytes, against a bound in mebibytes.
     fn growth(what: impl Into<String>, before: u64, after: u64, ceiling: f64) -> Self {
-        let found = megabytes(after) - megabytes(before);
-        Self { what: what.into(), unit: " MB", found, ceiling }
+        let found = mebibytes(after) - mebibytes(before);
+        Self { what: what.into(), unit: " MiB", found, ceiling }
     }
 
     /// A number of things.
@@ -94,7 +99,7 @@ pub(crate) fn check(options: &Options) -> Result<bool> {
 fn size(options: &Options) -> Result<Vec<Line>> {
     let crates = topics::crates(&[])?.len() as u64;
     Ok(vec![
-        Line::bytes("the binary, the sandboxes' client in it", topics::binary(options)?, 5.0),
+        Line::file("the binary, the sandboxes' client in it", topics::binary(options)?, 5.0),
         Line::count("crates of others in the normal tree", crates, 60),
     ])
 }
@@ -107,14 +112,14 @@ mod tests {
     fn a_figure_at_its_ceiling_holds_and_one_above_does_not() {
         let at = Line::count("crates", 60, 60);
         assert_eq!((at.holds(), at.text().as_str()), (true, "ok      crates: 60, ceiling 60"));
-        let above = Line::bytes("memory", 5_100_000, 5.0);
+        let above = Line::file("memory", 5_100_000, 5.0);
         assert!(!above.holds());
         assert_eq!(above.text(), "MISSED  memory: 5.10 MB, ceiling 5 MB");
     }
 
     #[test]
     fn memory_that_was_given_back_is_no_growth() {
-        let line = Line::growth("memory", 6_000_000, 5_000_000, 1.0);
+        let line = Line::growth("memory", 6 << 20, 5 << 20, 1.0);
         assert!(line.holds());
         assert_eq!(line.found, -1.0);
     }

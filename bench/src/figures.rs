@@ -9,8 +9,10 @@ use serde_json::{Value, json};
 pub(crate) enum Unit {
     /// Milliseconds.
     Milliseconds,
-    /// Megabytes of 1,000,000 bytes.
+    /// Megabytes of 1,000,000 bytes, of a file.
     Megabytes,
+    /// Mebibytes of 1,048,576 bytes, of memory.
+    Mebibytes,
     /// So many a second.
     PerSecond,
     /// Things.
@@ -23,6 +25,7 @@ impl Unit {
         match self {
             Self::Milliseconds => "ms",
             Self::Megabytes => "MB",
+            Self::Mebibytes => "MiB",
             Self::PerSecond => "/s",
             Self::Count => "",
         }

@@ -73,9 +73,14 @@ pub(crate) fn when_quiet(pid: u32) -> Result<Moment> {
     Ok(last)
 }
 
-/// Bytes as megabytes.
+/// Bytes of a file as megabytes.
 pub(crate) fn megabytes(bytes: u64) -> f64 {
     bytes as f64 / 1e6
+}
+
+/// Bytes of memory as mebibytes: the kernel counts pages.
+pub(crate) fn mebibytes(bytes: u64) -> f64 {
+    bytes as f64 / (1024.0 * 1024.0)
 }
 
 #[cfg(test)]

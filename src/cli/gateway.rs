@@ -265,6 +265,7 @@ fn afresh(health: &Value) -> Result<u8> {
 }
 
 fn launch(invocation: &Invocation) -> Result<u8> {
+    super::process::lay_client(&invocation.home()?);
     let mut daemon = spawn_daemon(invocation)?;
     let stdout = daemon.stdout.take().ok_or_else(|| Error::new(Kind::Internal, "no pipe"))?;
     let (said, heard) = bounded(1);

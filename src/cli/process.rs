@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::SIGXFSZ;
 
+use crate::config::Home;
+use crate::sandbox::{self, bubblewrap};
+
 /// How glibc is told to give memory back: few arenas, blocks from 128 KiB on by
 /// themselves, and of threads that ended the stacks of four instead of 160. Read
 /// once, when a process starts.
@@ -30,12 +33,14 @@ pub(super) fn frugal() -> impl Iterator<Item = (&'static str, &'static str)> {
 }
 
 /// Starts this program anew in its own place with the allocator's settings,
-/// unless it has them (or a person set others). Comes back if that fails:
-/// the gateway then works with more memory.
-pub(super) fn restart_frugally() {
+/// unless it has them (or a person set others). What takes memory only once is
+/// done before it. Comes back if that fails: the gateway then works with more
+/// memory.
+pub(super) fn restart_frugally(home: &Home) {
     if frugal().next().is_none() {
         return;
     }
+    lay_client(home);
     let Ok(program) = super::this_program() else { return };
     let error = Command::new(program).args(env::args_os().skip(1)).envs(ALLOCATOR).exec();
     super::tell(&format!("beige gateway: the allocator's settings are not in force: {error}"));
@@ -57,6 +62,9 @@ const RISEN: &str = "BEIGE_RISEN";
 pub(super) fn rise_after_panics() {
     let started = Instant::now();
     let risen = env::var(RISEN).ok().and_then(|it| it.parse().ok()).unwrap_or(0);
+    if risen > 0 {
+        bubblewrap::adopt_children();
+    }
     let tell = panic::take_hook();
     panic::set_hook(Box::new(move |fault| {
         tell(fault);
@@ -76,6 +84,17 @@ pub(super) fn rise_after_panics() {
 fn next_rise(risen: u32, ran: Duration) -> Option<u32> {
     let next = if ran >= STEADY { 1 } else { risen.saturating_add(1) };
     (next <= MOST_RISES).then_some(next)
+}
+
+/// Unpacks the sandboxes' client into a home that is there, so that the gateway
+/// itself finds it laid: it would keep the memory that this takes.
+pub(super) fn lay_client(home: &Home) {
+    if home.root().is_dir()
+        && let Err(error) = sandbox::lay(home)
+    {
+        // The gateway tries again, and says it to whom it concerns.
+        log::debug!("{error}");
+    }
 }
 
 /// Keeps from every program that is started later whatever the caller left

@@ -20,12 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+pub use end::adopt_children;
 pub use host::HostLayout;
 pub use left::{Listed, agents, is_known, list, lives, make_way, reap, remove_agent};
 
 use super::limits::{Bounds, Cgroup, Foreseen};
 use super::state::{Known, State};
-use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec};
+use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, succession};
 use crate::config::{Home, MountConfig};
 use crate::error::{Error, Kind, Result};
 use birth::{Failure, Newborn};
@@ -110,7 +111,7 @@ impl Bubblewrap {
     fn next_step(&self, spec_hash: &str) -> Step {
         decide(self.state.known().as_ref(), spec_hash, |it| Seen {
             is_ours: self.is_ours(it),
-            is_bound: self.cgroup.holds(it.pid),
+            is_bound: self.cgroup.holds(it.pid) && it.serves(),
         })
     }
 
@@ -121,7 +122,7 @@ impl Bubblewrap {
     /// Whether that one lives and is ours and bound. All but the first is
     /// looked at once: it stays so.
     fn is_trusted(&self, it: Resident) -> bool {
-        if !it.lives() {
+        if !it.serves() {
             end::reap_ended();
             return false;
         }
@@ -130,6 +131,13 @@ impl Bubblewrap {
             *trusted = Some(it);
         }
         *trusted == Some(it)
+    }
+
+    /// Waits for one that was killed and is not gone: what is left of it still
+    /// has the workspace, and nobody can tell any more whose it is.
+    fn await_the_dying(&self) -> Result<()> {
+        let known = self.state.known().and_then(|it| it.resident);
+        known.filter(|it| it.lives() && !it.serves()).map_or(Ok(()), end::await_end)
     }
 
     /// Makes it. In its limits before anybody is told of it, so that nothing
@@ -196,6 +204,7 @@ impl Sandbox for Bubblewrap {
     }
 
     fn up(&self) -> Result<()> {
+        self.await_the_dying()?;
         let spec_hash = self.spec_hash();
         match self.next_step(&spec_hash) {
             Step::Keep => {
@@ -208,6 +217,7 @@ impl Sandbox for Bubblewrap {
             }
             Step::Make => {}
         }
+        succession::end_others(&self.spec, self.runtime())?;
         // Also one of which nobody knows any more: never two on a workspace.
         self.cgroup.kill()?;
         if self.cgroup.is_absent() {
@@ -241,6 +251,10 @@ impl Sandbox for Bubblewrap {
         self.state.known()?.resident.filter(|it| self.is_trusted(*it))
     }
 
+    fn resident_has_ended(&self) -> bool {
+        self.state.known().and_then(|it| it.resident).is_some_and(|it| !it.serves())
+    }
+
     /// A call sees its end before the process table does; a sandbox that still
     /// lives after a while has only lost the call.
     fn fate(&self) -> Option<String> {
@@ -251,7 +265,7 @@ impl Sandbox for Bubblewrap {
         if self.cgroup.out_of_memory_kills() > self.kills_before.load(Ordering::Relaxed) {
             return Some(format!("out of memory: its limit is {} bytes", self.spec.memory_bytes));
         }
-        resident.map(|_| "its first process was killed".to_owned())
+        resident.map(|_| "its first process has ended".to_owned())
     }
 
     fn stop(&self) -> Result<()> {

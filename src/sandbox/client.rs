@@ -24,7 +24,7 @@ static PACKED: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/tool-client.lzm
 const BYTES: &str = env!("TOOL_CLIENT_BYTES");
 
 /// What tells this build of it from others.
-const MARK: &str = env!("TOOL_CLIENT_MARK");
+pub(super) const MARK: &str = env!("TOOL_CLIENT_MARK");
 
 /// Its name in an agent's folder.
 const NAME: &str = "tool-client";

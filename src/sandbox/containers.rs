@@ -16,7 +16,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::state::{Known, State};
-use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, bubblewrap, oneshot};
+use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, oneshot, succession};
 use crate::error::{Error, Kind, Result};
 pub use argv::{container_name, exec_command, run_command, spec_hash};
 use client::{call, image_id};
@@ -42,6 +42,9 @@ const STEPS: usize = 8;
 /// How long a container that is ending may take to be told as ended.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 
+/// How long an engine may take to notice the end of a container.
+const NOTICED_WITHIN: Duration = Duration::from_secs(30);
+
 impl AgentContainer {
     /// A container to be; nothing is made yet. `state_file` is where the
     /// next process finds what is known of it.
@@ -57,6 +60,17 @@ impl AgentContainer {
     #[must_use]
     pub fn kept(self) -> Self {
         Self { is_kept: true, ..self }
+    }
+
+    /// Waits until the engine has noticed that the container's first process has
+    /// ended: until then it calls it running, and nobody can enter.
+    fn await_the_dying(&self) {
+        let known = self.state.known().and_then(|it| it.resident);
+        let Some(ended) = known.filter(|it| !it.serves()) else { return };
+        let seen = client::inspect(self.engine, &self.name);
+        if seen.is_ok_and(|it| it.is_some_and(|it| it.state.pid == ended.pid)) {
+            let _ = oneshot::run(self.engine.command(&["wait", &self.name]), NOTICED_WITHIN);
+        }
     }
 
     fn bring_up_as_wanted(&self) -> Result<()> {
@@ -232,7 +246,8 @@ impl Sandbox for AgentContainer {
     }
 
     fn seems_up(&self) -> bool {
-        spec_hash(self.engine, &self.spec).is_ok_and(|it| self.state.names(&it))
+        let is_wanted = spec_hash(self.engine, &self.spec).is_ok_and(|it| self.state.names(&it));
+        is_wanted && !self.resident_has_ended()
     }
 
     fn is_up(&self) -> Result<bool> {
@@ -246,7 +261,8 @@ impl Sandbox for AgentContainer {
     }
 
     fn up(&self) -> Result<()> {
-        bubblewrap::make_way(&self.spec)?;
+        succession::end_others(&self.spec, self.runtime())?;
+        self.await_the_dying();
         self.bring_up_as_wanted().map_err(|it| self.explained(it))
     }
 
@@ -268,6 +284,10 @@ impl Sandbox for AgentContainer {
 
     fn resident(&self) -> Option<Resident> {
         self.state.resident()
+    }
+
+    fn resident_has_ended(&self) -> bool {
+        self.state.known().and_then(|it| it.resident).is_some_and(|it| !it.serves())
     }
 
     /// A call sees the end of its container before the daemon says so; one that
@@ -304,6 +324,26 @@ fn known(container: &Container, spec_hash: &str) -> Known {
         image: container.image.clone(),
         spec_hash: spec_hash.to_owned(),
         resident: Resident::look(container.state.pid),
+    }
+}
+
+/// Removes the container of that engine which a state file names, since the
+/// agent is to have another runtime's sandbox. An error where it may still run:
+/// two on one workspace would not see each other.
+pub(super) fn make_way(engine: Engine, spec: &Spec, state_file: &Path) -> Result<()> {
+    let state = State::new(state_file.to_owned(), engine.runtime());
+    let Some(known) = state.known() else { return Ok(()) };
+    let name = container_name(&spec.instance, &spec.agent);
+    let ours = |it: &Container| it.is_of(&spec.instance, &spec.agent);
+    let removed = client::inspect(engine, &name).and_then(|seen| {
+        let left = seen.filter(ours);
+        left.map_or(Ok(()), |it| client::remove(engine, &it.id))
+    });
+    match removed {
+        // An engine that is gone, and its container's first process with it.
+        Err(_) if known.resident.is_some_and(|it| !it.lives()) => state.forget(),
+        Err(error) => Err(error.within(engine.in_the_way(&spec.agent))),
+        Ok(()) => state.forget(),
     }
 }
 

@@ -21,8 +21,13 @@ use crate::worker::Cancel;
 /// How long a call waits for others to make, stop or leave the sandbox.
 pub(super) const LOCK_LIMIT: Duration = Duration::from_secs(90);
 
+/// How often a sandbox is brought up for one call: between that and the call
+/// another process may stop or replace it, such as a gateway that ends, and
+/// what is known of it by then may be older.
+const MOST_STARTS: usize = 5;
+
 /// How long what was killed may take to be gone from the process table.
-const GONE_WITHIN: Duration = Duration::from_secs(2);
+const GONE_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long a look whether a sandbox is up is good for further calls.
 const LOOK_LASTS: Duration = Duration::from_secs(2);
@@ -56,12 +61,13 @@ enum Try {
 }
 
 impl AgentSandbox {
-    /// One errand under the shared lock. What never began is tried once more
-    /// after the sandbox was brought up; what had begun never is.
+    /// One errand under the shared lock. What never began is tried again after
+    /// the sandbox was brought up; what had begun never is.
     pub(super) fn talk(&self, mut errand: Errand<'_>) -> Result<(Value, Way)> {
         let cancel = errand.cancel;
-        let mut brought_up = !self.sandbox.seems_up();
-        if brought_up {
+        let mut starts = 0;
+        if !self.sandbox.seems_up() {
+            starts = 1;
             self.bring_up(cancel)?;
         }
         loop {
@@ -73,10 +79,12 @@ impl AgentSandbox {
                 Try::Never(_) if cancel.is_cancelled() => {
                     return Err(Error::new(Kind::Cancelled, "called off before it began"));
                 }
-                Try::Never(complaint) if brought_up => return Err(self.closed(&complaint)),
+                Try::Never(complaint) if starts == MOST_STARTS => {
+                    return Err(self.closed(&complaint));
+                }
                 Try::Never(_) => {
                     drop(together);
-                    brought_up = true;
+                    starts += 1;
                     self.bring_up(cancel)?;
                 }
             }
@@ -91,6 +99,9 @@ impl AgentSandbox {
                 End::NeverBegan(why) if errand.cancel.is_cancelled() => return Ok(Try::Never(why)),
                 End::NeverBegan(why) => log::debug!("a call by the link never began: {why}"),
             }
+        }
+        if self.sandbox.resident_has_ended() {
+            return Ok(Try::Never("its first process has ended".into()));
         }
         let admit = |pid| self.sandbox.admit(pid);
         let mut entered = Entered::start(self.sandbox.command(errand.role), &admit)?;

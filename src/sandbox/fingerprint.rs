@@ -8,14 +8,24 @@ use std::path::Path;
 
 use ring::digest::{SHA256, digest};
 
-/// The hash of those words, of the version of beige, whose first process runs
-/// inside, and of which folders the mounts lead to now: one that was made anew
+use super::client;
+
+/// The hash of those words, of the build of tool-client, which is the first
+/// process inside and speaks with no other build of beige, and of which folders the mounts lead to now: one that was made anew
 /// under its old name is not the one that a running sandbox shows.
 pub(super) fn of<'a>(
     words: impl IntoIterator<Item = impl AsRef<OsStr>>,
     folders: impl IntoIterator<Item = &'a Path>,
 ) -> String {
-    let mut covered = env!("CARGO_PKG_VERSION").as_bytes().to_vec();
+    hash(client::MARK, words, folders)
+}
+
+fn hash<'a>(
+    build: &str,
+    words: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    folders: impl IntoIterator<Item = &'a Path>,
+) -> String {
+    let mut covered = [env!("CARGO_PKG_VERSION"), "\0", build].concat().into_bytes();
     for word in words {
         // A NUL cannot stand in an argument, so no two lists look the same.
         covered.push(0);
@@ -40,4 +50,21 @@ pub(super) fn hex(bytes: &[u8], digits: usize) -> String {
 /// expects a sandbox to end by that: they count as 0, as does what is absent.
 fn folder_number(path: &Path) -> u64 {
     fs::metadata(path).ok().filter(fs::Metadata::is_dir).map_or(0, |it| it.ino())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_build_makes_another_sandbox() {
+        let of_build = |build| hash(build, ["a", "b"], [Path::new("/")]);
+        assert_eq!(of_build(client::MARK), of(["a", "b"], [Path::new("/")]));
+        assert_ne!(of_build("another"), of_build(client::MARK));
+    }
+
+    #[test]
+    fn words_do_not_run_together() {
+        assert_ne!(of(["ab", "c"], []), of(["a", "bc"], []));
+    }
 }

@@ -1,6 +1,6 @@
 //! Where an agent's code runs. [`Sandbox`] is one runtime's way to make,
 //! enter and end it (Docker, Podman, bubblewrap); [`AgentSandbox`] is the one place
-//! that runs something inside, with the lock, the start and the single retry
+//! that runs something inside, with the lock, the start and the retries
 //! that all runtimes share. There is no way from here to run anything on the
 //! host.
 
@@ -19,6 +19,7 @@ mod prepare;
 mod process;
 pub mod pump;
 mod state;
+mod succession;
 mod talk;
 pub mod workspace;
 
@@ -159,6 +160,12 @@ pub trait Sandbox: Send + Sync {
     /// may dial the link.
     fn resident(&self) -> Option<Resident> {
         None
+    }
+
+    /// Whether the first process that it had has ended, or is about to: nobody
+    /// need wait for it then, nor enter beside it.
+    fn resident_has_ended(&self) -> bool {
+        false
     }
 
     /// Why it ended under a command, as far as known ("out of memory").

@@ -24,6 +24,9 @@ const LIMIT: usize = 4096;
 /// Bytes of the line that tells of a process: some fifty numbers.
 const MOST_LINE: usize = 2048;
 
+/// In the kernel's flags of a process: it has begun to end.
+const EXITING: u32 = 0x4;
+
 /// The name of every resident: that of the program which it is.
 const RESIDENT_NAME: &str = "tool-client";
 
@@ -39,6 +42,9 @@ pub(super) struct Process {
     pub(super) started: u64,
     /// Ended, and not yet reaped.
     pub(super) is_zombie: bool,
+    /// On its way out of the kernel: it runs nothing any more. A first process
+    /// is so until all others of its namespace are gone.
+    pub(super) is_exiting: bool,
 }
 
 impl Process {
@@ -98,6 +104,13 @@ impl Resident {
     /// Whether that very process is still there.
     pub(super) fn lives(self) -> bool {
         Self::look(self.pid) == Some(self)
+    }
+
+    /// Whether it is there and can still do something. One that was killed and
+    /// whose sandbox is not yet gone lives, and does not serve.
+    pub(super) fn serves(self) -> bool {
+        let seen = Process::look(self.pid);
+        self.lives() && seen.is_some_and(|it| it.started == self.started && !it.is_exiting)
     }
 }
 
@@ -170,7 +183,8 @@ fn parse(stat: &str) -> Option<Process> {
     let mut words = after_name.split_whitespace();
     let state = words.next()?;
     let parent = words.next()?.parse().ok()?;
-    let threads: u32 = words.nth(15)?.parse().ok()?;
+    let flags: u32 = words.nth(4)?.parse().ok()?;
+    let threads: u32 = words.nth(10)?.parse().ok()?;
     let started = words.nth(1)?.parse().ok()?;
     Some(Process {
         pid: pid.parse().ok()?,
@@ -179,6 +193,7 @@ fn parse(stat: &str) -> Option<Process> {
         started,
         // One whose first thread alone has ended looks like a zombie, and runs.
         is_zombie: matches!(state, "Z" | "X") && threads <= 1,
+        is_exiting: flags & EXITING != 0,
     })
 }
 
@@ -268,12 +283,20 @@ mod tests {
     fn a_name_cannot_forge_the_rest_of_the_line() {
         let name = "x) Z 1 (tool-client";
         let got = parse(&stat(12, name, "S", 7)).unwrap();
-        let want =
-            Process { pid: 12, name: name.into(), parent: 7, started: 777, is_zombie: false };
+        let want = Process {
+            pid: 12,
+            name: name.into(),
+            parent: 7,
+            started: 777,
+            is_zombie: false,
+            is_exiting: false,
+        };
         assert_eq!(got, want);
         assert!(parse(&stat(12, "a", "Z", 7)).unwrap().is_zombie);
         let with_threads = stat(12, "a", "Z", 7).replace(" 20 0 1 0 ", " 20 0 2 0 ");
         assert!(!parse(&with_threads).unwrap().is_zombie, "its threads run on");
+        let exiting = stat(12, "a", "D", 7).replace(" -1 4194304 ", " -1 4194564 ");
+        assert!(parse(&exiting).unwrap().is_exiting);
         assert_eq!(parse("12 (a) S 7"), None);
         assert_eq!(parse(""), None);
     }

@@ -119,11 +119,18 @@ impl State {
     fn replace(&self, bytes: &[u8]) -> std::io::Result<()> {
         // Several calls may find the same sandbox up at once.
         let fresh = beside(&self.file);
-        let mut options = OpenOptions::new();
-        let mut file = open_own(&fresh, options.write(true).create(true).truncate(true))?;
-        file.write_all(bytes)?;
-        fs::rename(&fresh, &self.file)
+        let written = write_new(&fresh, bytes).and_then(|()| fs::rename(&fresh, &self.file));
+        if written.is_err() {
+            // On a full disk each call would leave one.
+            let _ = fs::remove_file(&fresh);
+        }
+        written
     }
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let mut options = OpenOptions::new();
+    open_own(path, options.write(true).create(true).truncate(true))?.write_all(bytes)
 }
 
 impl From<Written> for Known {
@@ -190,6 +197,17 @@ mod tests {
         let pid = std::process::id();
         state.write(&Known { resident: Some(Resident { pid, started: 1 }), ..known() })?;
         assert_eq!(state.resident(), None);
+        fs::remove_dir_all(&folder).during(Kind::Internal, "clean up")
+    }
+
+    #[test]
+    fn what_cannot_be_written_leaves_nothing_behind() -> Result<()> {
+        let folder = folder("state-broken");
+        let state = State::new(folder.join("ada.json"), Runtime::Docker);
+        fs::create_dir_all(&state.file).during(Kind::Internal, "be in the way")?;
+        assert!(state.write(&known()).is_err());
+        let left = fs::read_dir(&folder).during(Kind::Internal, "look")?.count();
+        assert_eq!(left, 1);
         fs::remove_dir_all(&folder).during(Kind::Internal, "clean up")
     }
 

@@ -697,6 +697,8 @@ fn a_configuration_that_is_not_the_gateways_is_told_in_one_line() {
     wait_until("it is read anew", || {
         world.run(["exec", "a", "--", "true"]).expect(0).stderr.is_empty()
     });
+    // That call may have been done without the gateway, while that began anew.
+    wait_until("it answers again", || world.get("/api/health").status == 200);
     let other = world.root.join("other.json5");
     fs::write(&other, text).expect("written");
     let missing = world.root.join("missing.json5");

@@ -26,10 +26,10 @@ fn fifty_work_while_a_gateway_starts_and_stops() {
         let rounds = thread::scope(|scope| {
             for _ in 0..8 {
                 scope.spawn(|| {
+                    let _over = Over(&over);
                     while let Ok(number) = next() {
                         one_shot(world, number);
                     }
-                    over.fetch_add(1, Ordering::SeqCst);
                 });
             }
             let mut rounds = 0;
@@ -45,6 +45,15 @@ fn fifty_work_while_a_gateway_starts_and_stops() {
         world.verify_audit();
         assert_eq!(sockets(world), Vec::<PathBuf>::new());
     });
+}
+
+/// Counts the end of a thread, also of one that fails.
+struct Over<'a>(&'a AtomicUsize);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
 }
 
 /// A one-shot that passes input through and ends by a code of its own.
@@ -74,7 +83,10 @@ fn check_calls(records: &[Value], calls: usize) {
 fn sockets(world: &World) -> Vec<PathBuf> {
     let folder = fs::read_dir(world.home().join("sockets/a")).expect("a folder");
     let all = folder.flatten().map(|it| it.path());
-    all.filter(|it| it.extension().is_some_and(|it| it == "sock" || it == "new")).collect()
+    let is_socket = |it: &PathBuf| it.extension().is_some_and(|it| it == "sock" || it == "new");
+    let mut sockets: Vec<PathBuf> = all.filter(is_socket).collect();
+    sockets.sort();
+    sockets
 }
 
 #[test]
@@ -116,7 +128,9 @@ fn a_one_shot_has_a_socket_of_its_own_that_tools_use() {
         let own = format!("cli-{}.sock", call.id());
         let mut output = BufReader::new(call.stdout.take().expect("a pipe"));
         assert_eq!(read_until(&mut output, "beige").trim(), format!("/beige/{own}"));
-        assert_eq!(sockets(world), [world.home().join("sockets/a").join(&own)]);
+        let folder = world.home().join("sockets/a");
+        let link = format!("link-{}.sock", call.id());
+        assert_eq!(sockets(world), [folder.join(&own), folder.join(link)]);
         writeln!(call.stdin.take().expect("a pipe"), "go").expect("written");
         let done = Finished::from(call.wait_with_output().expect("it ends"));
         done.expect(0);
@@ -136,12 +150,13 @@ fn dead_sockets_are_removed_and_living_ones_are_not() {
         }
         let (mut call, _output) = holding(world);
         let own = folder.join(format!("cli-{}.sock", call.id()));
-        assert_eq!(sockets(world), std::slice::from_ref(&own));
+        let link = folder.join(format!("link-{}.sock", call.id()));
+        assert_eq!(sockets(world), [own.clone(), link.clone()]);
         drop(UnixListener::bind(folder.join("cli-1.sock")).expect("a socket"));
         world.start_gateway();
-        let mut left = sockets(world);
-        left.sort();
-        assert_eq!(left, [own, folder.join("gateway.sock")]);
+        let of_gateway = ["gateway.sock", "link.sock"].map(|it| folder.join(it));
+        let [tools, links] = of_gateway;
+        assert_eq!(sockets(world), [own, tools, link, links]);
         end(&mut call);
     });
 }

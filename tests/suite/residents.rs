@@ -1,15 +1,19 @@
 //! A bubblewrap sandbox between calls: it stays, is shared and taken over, and
 //! ends with its gateway, with its agent, or when it was to be another one.
 
-use std::fs;
+use std::ffi::OsString;
+use std::fs::{self, Permissions};
 use std::io::BufReader;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread;
 
 use serde_json::json;
 
-use crate::support::{Finished, Runtime, World, is_alive, read_until, signal, wait_until};
+use crate::support::{
+    Finished, Runtime, World, ask, is_alive, read_until, runtimes, signal, some_world, wait_until,
+};
 
 fn with_bubblewrap(check: impl Fn(&World)) {
     if let Some(world) = World::on(Runtime::Bubblewrap) {
@@ -79,7 +83,7 @@ fn it_is_listed_as_long_as_it_is_there() {
         world.start_gateway();
         assert_eq!(state()["state"], "running");
         let text = world.run(["sandbox", "list"]).expect(0).text();
-        assert!(text.contains(&format!("process {pid}")), "{text}");
+        assert!(text.contains(&format!("process {pid}\n")), "{text}");
         assert_eq!(world.run(["sandbox", "rm", "a"]).expect(0).text(), REMOVED);
         assert!(!is_alive(pid) && state().is_null());
         assert_eq!(world.sh("echo on").expect(0).text(), "on\n");
@@ -192,6 +196,23 @@ fn what_a_state_file_says_is_not_believed_blindly() {
     });
 }
 
+/// Ids of Docker's containers of a world that is bubblewrap's.
+fn containers(world: &World) -> Vec<String> {
+    let filter = format!("label=beige.home={}", world.home().display());
+    let ids = ask("docker", &["ps", "-aq", "--filter", &filter]);
+    ids.lines().map(str::to_owned).collect()
+}
+
+/// A PATH on which Podman does not work.
+fn without_podman(world: &World) -> OsString {
+    let broken = world.root.join("podman");
+    fs::write(&broken, "#!/bin/sh\nexit 1\n").unwrap();
+    fs::set_permissions(&broken, Permissions::from_mode(0o755)).unwrap();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = [world.root.clone()].into_iter().chain(std::env::split_paths(&path));
+    std::env::join_paths(folders).unwrap()
+}
+
 #[test]
 fn auto_keeps_to_it_while_it_lives_and_docker_ends_it() {
     let Some(world) = World::on(Runtime::Bubblewrap) else { return };
@@ -201,15 +222,54 @@ fn auto_keeps_to_it_while_it_lives_and_docker_ends_it() {
     world.write_config(&world.agent("a", "", "").replace("'bubblewrap'", "'auto'"), "");
     let mut command = world.beige(["exec", "a", "--", "readlink", "/proc/self/ns/pid"]);
     command.env("DOCKER_HOST", "unix:///nonexistent.sock");
+    command.env("PATH", without_podman(&world));
     let space = Finished::from(command.output().unwrap()).expect(0).text();
     let first = resident(&world);
     // Docker answers now.
     assert_eq!(namespace(&world), space);
     let report = world.run(["doctor", "--json"]).expect(0).text();
     assert!(report.contains("its sandbox runs"), "{report}");
-    assert_eq!(world.containers(), [""; 0]);
+    assert_eq!(containers(&world), [""; 0]);
     world.write_config(&world.agent("a", "", "").replace("'bubblewrap'", "'docker'"), "");
     world.sh("true").expect(0);
     assert!(!is_alive(first));
-    assert_eq!(world.containers().len(), 1);
+    assert_eq!(containers(&world).len(), 1);
+}
+
+#[test]
+fn after_one_that_was_killed_the_next_call_makes_another_that_stays() {
+    with_bubblewrap(|world| {
+        for with_gateway in [false, true] {
+            if with_gateway {
+                world.start_gateway();
+            }
+            for _ in 0..5 {
+                leave_behind(world);
+                let killed = resident(world);
+                signal(killed, "KILL");
+                // Dead, dying, or about to be noticed: in no case beside it.
+                let left = leave_behind(world);
+                assert!(!is_alive(killed));
+                assert_runs(world, &left);
+            }
+        }
+    });
+}
+
+#[test]
+fn a_change_of_runtime_ends_the_sandbox_that_the_agent_had() {
+    let world = some_world();
+    let here: Vec<&str> = runtimes().iter().map(|it| it.name()).collect();
+    let turn = here.iter().chain(here.iter().rev());
+    for runtime in turn.chain(here.first()) {
+        let quoted = |name: &str| format!("'{name}'");
+        let agent =
+            world.agent("a", "", "").replace(&quoted(world.runtime.name()), &quoted(runtime));
+        world.write_config(&agent, "");
+        leave_behind(&world);
+        let listed = world.run(["sandbox", "list", "--json"]).expect(0).json();
+        let rows = listed.as_array().expect("an array");
+        assert_eq!(rows.len(), 1, "{listed}");
+        assert_eq!(rows[0]["runtime"], **runtime, "{listed}");
+    }
 }

@@ -284,7 +284,7 @@ fn the_end_of_the_sandbox_under_a_call_is_told_and_nothing_is_repeated() {
                 let listed = world.run(["sandbox", "list", "--json"]).expect(0).json();
                 let pid = listed[0]["pid"].as_u64().expect("a pid");
                 signal(pid.try_into().expect("a pid"), "KILL");
-                "its first process was killed"
+                "its first process has ended"
             }
         };
         let mut stderr = String::new();

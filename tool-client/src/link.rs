@@ -15,6 +15,10 @@ pub const RUN: &[u8] = b"R";
 /// To the resident, with one socket: do the file operation asked for there.
 pub const FILE: &[u8] = b"F";
 
+/// To the resident, first of all and without a socket: this link is the one that
+/// is used. Whoever does not say so lets it go.
+pub const TAKEN: &[u8] = b"T";
+
 /// Whether a name in `/beige` is that of a link socket: `link.sock` of the
 /// gateway, `link-PID.sock` of a one-shot.
 pub fn is_socket_name(name: &[u8]) -> bool {

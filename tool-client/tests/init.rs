@@ -377,6 +377,38 @@ fn it_leaves_when_nobody_has_needed_it_for_so_long() {
     assert!(began.elapsed() >= Duration::from_secs(1));
 }
 
+#[test]
+fn who_lets_it_go_again_and_again_does_not_keep_it() {
+    let mut resident = Resident::start(1);
+    let listener = Listener::named(resident.scratch.path(), "link.sock");
+    let began = Instant::now();
+    while resident.child.try_wait().unwrap().is_none() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it stays");
+        if listener.is_dialled(Duration::from_millis(10)) {
+            listener.refuse();
+        }
+    }
+    assert!(began.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
+fn who_has_not_taken_it_yet_or_has_in_the_end_keeps_it() {
+    let mut resident = Resident::start(1);
+    let waiting = Listener::named(resident.scratch.path(), "link-1.sock");
+    let mut stays = |why: &str| {
+        std::thread::sleep(Duration::from_millis(1500));
+        assert_eq!(resident.child.try_wait().unwrap(), None, "{why}");
+    };
+    stays("a gateway that has had nothing to do");
+    let fickle = Listener::named(resident.scratch.path(), "link.sock");
+    fickle.refuse();
+    let link = fickle.accept();
+    drop(waiting);
+    fs::remove_file(resident.scratch.path().join("link-1.sock")).unwrap();
+    stays("one that took it at the second time");
+    runs(&link, "on");
+}
+
 /// Does the operation again and again, while a folder and a link under its name
 /// change places, until it has met both.
 fn while_swapped(scratch: &Path, mut succeeds: impl FnMut() -> bool) {

@@ -14,7 +14,7 @@ const OUTPUT: u64 = 100_000_000;
 pub(super) fn idle(options: &Options) -> Result<Vec<Line>> {
     let house = House::started(options, Runtime::Bubblewrap, 10)?;
     let now = process::when_quiet(house.pid()?)?;
-    Ok(vec![Line::bytes("memory idle with 10 agents", now.resident, 5.0)])
+    Ok(vec![Line::memory("memory idle with 10 agents", now.resident, 5.0)])
 }
 
 /// The most at any moment, not only at the end.

@@ -13,7 +13,7 @@ use crate::arguments::Options;
 use crate::figures::{Row, Spread, Unit};
 use crate::house::{House, Runtime};
 use crate::http::Frames;
-use crate::process::{self, megabytes};
+use crate::process::{self, mebibytes};
 use crate::rounds::{self, Variant, milliseconds};
 use crate::{Result, http};
 
@@ -34,8 +34,8 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
     for (what, house) in &mut houses {
         house.start()?;
         prompt(house)?;
-        let memory = megabytes(process::look(house.pid()?)?.resident);
-        rows.push(Row::once(format!("memory after a prompt, {what}"), Unit::Megabytes, memory));
+        let memory = mebibytes(process::look(house.pid()?)?.resident);
+        rows.push(Row::once(format!("memory after a prompt, {what}"), Unit::Mebibytes, memory));
     }
     // What is to be compared stands one below the other.
     rows.sort_by_key(|row| DIMENSIONS.iter().position(|it| row.what.contains(it)));

@@ -4,7 +4,7 @@ use crate::Result;
 use crate::arguments::Options;
 use crate::figures::{Row, Unit};
 use crate::house::{House, Runtime};
-use crate::process::{self, Moment, megabytes};
+use crate::process::{self, Moment, mebibytes};
 
 pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
     let mut houses = Vec::new();
@@ -22,11 +22,11 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
 fn lines(agents: usize, now: Moment) -> [Row; 4] {
     let what = |it: &str| format!("{agents} agents: {it}");
     [
-        Row::once(what("resident memory"), Unit::Megabytes, megabytes(now.resident)),
+        Row::once(what("resident memory"), Unit::Mebibytes, mebibytes(now.resident)),
         Row::once(
             what("of it its own, backed by no file"),
-            Unit::Megabytes,
-            megabytes(now.anonymous),
+            Unit::Mebibytes,
+            mebibytes(now.anonymous),
         ),
         Row::once(what("threads"), Unit::Count, now.threads as f64),
         Row::once(what("descriptors"), Unit::Count, now.descriptors as f64),

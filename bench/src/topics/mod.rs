@@ -16,7 +16,7 @@ use crate::Result;
 use crate::arguments::Options;
 use crate::crowd::Course;
 use crate::figures::{Row, Unit};
-use crate::process::megabytes;
+use crate::process::mebibytes;
 
 pub(crate) use output::by_process;
 pub(crate) use size::{binary, crates};
@@ -46,7 +46,7 @@ fn memory(what: &str, course: &Course) -> Vec<Row> {
         ("after", course.after.resident),
     ];
     let row = |(when, bytes)| {
-        Row::once(format!("{what}: memory {when}"), Unit::Megabytes, megabytes(bytes))
+        Row::once(format!("{what}: memory {when}"), Unit::Mebibytes, mebibytes(bytes))
     };
     moments.map(row).into()
 }

@@ -15,10 +15,10 @@ use crate::gateway::{self, ConfigInUse, End, Fresh, FrontEnds};
 
 /// The gateway itself, in this process.
 pub(super) fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
-    process::restart_frugally();
+    let home = invocation.home()?;
+    process::restart_frugally(&home);
     process::rise_after_panics();
     process::raise_descriptor_limit();
-    let home = invocation.home()?;
     if daemon {
         // Fails only for a process group leader, which a child never is.
         let _ = rustix::process::setsid();

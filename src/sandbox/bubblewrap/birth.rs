@@ -98,7 +98,7 @@ impl Newborn {
     pub(super) fn keep(mut self) {
         let Some(resident) = self.resident else { return };
         if let Some(bwrap) = self.bwrap.take() {
-            end::look_after(resident, bwrap);
+            end::look_after(resident, &bwrap);
         }
     }
 }

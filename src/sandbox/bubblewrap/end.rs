@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
+};
 
 use super::birth;
 use crate::error::{During, Error, Kind, Result};
@@ -26,19 +28,47 @@ const END_LIMIT: Duration = Duration::from_secs(30);
 
 /// The bwraps that this process started, with the residents below them: an
 /// ended one stays a zombie until it is asked after. A gateway that was
-/// reloaded is still the parent of what it started before.
-static STARTED: Mutex<Vec<(Resident, Child)>> = Mutex::new(Vec::new());
+/// reloaded, or that started itself anew, is still the parent of what it started
+/// before.
+static STARTED: Mutex<Vec<(Option<Resident>, Pid)>> = Mutex::new(Vec::new());
 
 /// Takes over the bwrap around a resident.
-pub(super) fn look_after(resident: Resident, bwrap: Child) {
+pub(super) fn look_after(resident: Resident, bwrap: &Child) {
     reap_ended();
-    STARTED.lock().unwrap_or_else(PoisonError::into_inner).push((resident, bwrap));
+    keep([(Some(resident), Pid::from_child(bwrap))]);
+}
+
+/// Takes over all children that this process has from before it started itself
+/// anew: sandboxes that live on, and what had to do with calls that broke. To
+/// be called before anything else is started.
+pub fn adopt_children() {
+    let own = std::process::id();
+    let children = process::below(own).into_iter().filter(|it| it.parent == own);
+    keep(children.filter_map(|it| {
+        let residents = process::below(it.pid).into_iter().filter_map(|it| Resident::look(it.pid));
+        Some((residents.into_iter().find(|it| birth::is_first(it.pid)), number(it.pid)?))
+    }));
+    reap_ended();
+}
+
+fn keep(children: impl IntoIterator<Item = (Option<Resident>, Pid)>) {
+    STARTED.lock().unwrap_or_else(PoisonError::into_inner).extend(children);
 }
 
 /// Lets those go that have ended; waits for none.
 pub(super) fn reap_ended() {
     let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-    started.retain_mut(|(_, bwrap)| matches!(bwrap.try_wait(), Ok(None)));
+    started.retain(|(_, child)| !is_reaped(*child));
+}
+
+/// Whether a child of ours is there no more; one that has ended is let go.
+fn is_reaped(child: Pid) -> bool {
+    loop {
+        match waitpid(Some(child), WaitOptions::NOHANG) {
+            Err(Errno::INTR) => {}
+            other => return !matches!(other, Ok(None)),
+        }
+    }
 }
 
 /// Whether a resident that lives is that of this agent of this home.
@@ -78,12 +108,29 @@ pub(super) fn end(it: Resident) -> Result<()> {
     // The kernel does so too, but only once it has taken the mounts down.
     others.iter().for_each(kill);
     if !has_ended_within(&held, END_LIMIT) {
-        let what =
-            format!("{}: it was killed and is not gone after {} s", doing(), END_LIMIT.as_secs());
-        return Err(Error::new(Kind::Timeout, what));
+        return Err(not_gone(it));
     }
     see_off(it);
     Ok(())
+}
+
+/// Waits for the end of a resident that was killed by whomever; kills nothing.
+pub(super) fn await_end(it: Resident) -> Result<()> {
+    if !is_gone_within(it, END_LIMIT) {
+        return Err(not_gone(it));
+    }
+    see_off(it);
+    Ok(())
+}
+
+fn not_gone(it: Resident) -> Error {
+    let limit = END_LIMIT.as_secs();
+    let text = format!(
+        "end the sandbox whose first process is {}: it was killed and is not gone after {limit} s; \
+         try again when the host is less busy",
+        it.pid
+    );
+    Error::new(Kind::Timeout, text)
 }
 
 /// Ends all residents that see that folder as `/beige`. A look at every process
@@ -115,15 +162,14 @@ pub(super) fn is_gone_within(it: Resident, limit: Duration) -> bool {
 fn see_off(resident: Resident) {
     let ours = {
         let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = started.iter().position(|(it, _)| *it == resident);
+        let at = started.iter().position(|(it, _)| *it == Some(resident));
         at.map(|at| started.swap_remove(at))
     };
-    let Some((_, mut bwrap)) = ours else { return };
-    let process = number(bwrap.id()).and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
-    if process.is_some_and(|it| has_ended_within(&it, END_LIMIT)) {
-        let _ = bwrap.wait();
-    } else {
-        look_after(resident, bwrap);
+    let Some((_, bwrap)) = ours else { return };
+    let process = pidfd_open(bwrap, PidfdFlags::empty()).ok();
+    let has_ended = process.is_some_and(|it| has_ended_within(&it, END_LIMIT));
+    if !has_ended || !is_reaped(bwrap) {
+        keep([(Some(resident), bwrap)]);
     }
 }
 
@@ -164,6 +210,38 @@ mod tests {
         child.wait().unwrap();
         end(by_tick).unwrap();
         assert!(is_gone_within(by_tick, Duration::ZERO));
+    }
+
+    /// What the test below runs in a process of its own: it takes all children.
+    const ADOPTS: &str = "BEIGE_TEST_ADOPTS";
+
+    #[test]
+    #[allow(clippy::zombie_processes, reason = "what is tested waits for them")]
+    fn children_from_before_are_no_zombies_once_they_have_ended() {
+        if std::env::var_os(ADOPTS).is_none() {
+            let name = "sandbox::bubblewrap::end::tests::\
+                        children_from_before_are_no_zombies_once_they_have_ended";
+            let mut again = Command::new(std::env::current_exe().unwrap());
+            let done = again.args(["--exact", name]).env(ADOPTS, "1").output().unwrap();
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stdout));
+            return;
+        }
+        let children = [(); 2].map(|()| {
+            let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+            let seen = Process::look(child.id()).unwrap();
+            // The one ends now, the other when it is killed below.
+            (child.stdin.take(), seen)
+        });
+        let [(ends, first), (stays, second)] = children;
+        drop(ends);
+        assert!(process::have_ended(std::slice::from_ref(&first), Instant::now() + END_LIMIT));
+        adopt_children();
+        assert_eq!(Process::look(first.pid), None);
+        assert!(second.lives());
+        drop(stays);
+        assert!(process::have_ended(std::slice::from_ref(&second), Instant::now() + END_LIMIT));
+        reap_ended();
+        assert_eq!(Process::look(second.pid), None);
     }
 
     #[test]

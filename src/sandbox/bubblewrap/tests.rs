@@ -123,7 +123,7 @@ fn one_that_was_killed_is_told_of_and_made_anew() {
     let first = sandbox.resident().unwrap();
     assert_eq!(sandbox.fate(), None, "it lives");
     end::end(first).unwrap();
-    assert_eq!(sandbox.fate().as_deref(), Some("its first process was killed"));
+    assert_eq!(sandbox.fate().as_deref(), Some("its first process has ended"));
     assert!(!sandbox.seems_up());
     sandbox.up().unwrap();
     assert_ne!(sandbox.resident(), Some(first));

@@ -327,6 +327,16 @@ impl Engine {
         )
     }
 
+    /// Why an agent gets no sandbox of another runtime yet, and the way out.
+    pub(super) fn in_the_way(self, agent: &str) -> String {
+        format!(
+            "the container that `{agent}` has of {title} may still run and use the workspace, so \
+             it must end first: {way} {title}, or `beige sandbox rm {agent}` if it is gone",
+            title = self.title(),
+            way = if self == Self::Docker { "start" } else { "mend" },
+        )
+    }
+
     /// Whether an image of that name is here.
     pub fn image_present(self, name: &str) -> Result<bool> {
         Ok(image_id(self, name)?.is_some())

@@ -13,11 +13,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
-    AddressFamily, RecvFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
-    recv, socket_with,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
+    bind, listen, recv, send, socket_with,
 };
-use rustix::process::Pid;
-use tool_client::link::{HELLO, MOST_PACKET};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tool_client::link::{HELLO, MOST_PACKET, TAKEN};
 
 use super::is_quiet;
 use crate::error::{During, Kind, Result};
@@ -59,18 +59,27 @@ impl Listener {
         Ok(Self { socket })
     }
 
-    /// The link of that resident, if it has dialled or does within the limit.
+    /// The link of that resident, if it has dialled or does within the limit;
+    /// it is not waited for any longer than it lives.
     pub(super) fn take(&self, resident: Resident, limit: Duration) -> Option<OwnedFd> {
+        let held = i32::try_from(resident.pid).ok().and_then(Pid::from_raw);
+        let held = held.and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
+        // One that has begun to end may take its time, but never dials.
+        let limit = if resident.serves() { limit } else { Duration::ZERO };
         let deadline = Instant::now() + limit;
         for _ in 0..MOST_LOOKED_AT {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             match accept_with(&self.socket, flags) {
-                Ok(dialled) if is_from(&dialled, resident) && has_greeted(&dialled) => {
+                Ok(dialled)
+                    if is_from(&dialled, resident)
+                        && has_greeted(&dialled)
+                        && is_told(&dialled) =>
+                {
                     return Some(dialled);
                 }
                 Ok(_) => log::debug!("a link was dialled by another process, or wrongly"),
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                Err(Errno::AGAIN) if readable(&self.socket, deadline) => {}
+                Err(Errno::AGAIN) if readable(&self.socket, held.as_ref(), deadline) => {}
                 Err(Errno::AGAIN) => return None,
                 Err(error) => {
                     log::debug!("accept a link: {error}");
@@ -94,12 +103,12 @@ fn listening(path: &Path) -> Result<OwnedFd, Errno> {
 /// pid that went round has another start.
 fn is_from(dialled: &OwnedFd, resident: Resident) -> bool {
     let named = socket_peercred(dialled).map(|it| Pid::as_raw(Some(it.pid)).cast_unsigned());
-    named == Ok(resident.pid) && resident.lives()
+    named == Ok(resident.pid) && resident.serves()
 }
 
 /// Whether it said the greeting, whole and nothing else, and is still there.
 fn has_greeted(dialled: &OwnedFd) -> bool {
-    if !readable(dialled, Instant::now() + GREETS_WITHIN) {
+    if !readable(dialled, None, Instant::now() + GREETS_WITHIN) {
         return false;
     }
     // One byte more than any packet may have: a longer one is not cut to fit.
@@ -108,15 +117,22 @@ fn has_greeted(dialled: &OwnedFd) -> bool {
     said.is_ok_and(|(bytes, _)| packet.get(..bytes) == Some(HELLO)) && is_quiet(dialled)
 }
 
-/// Waits until something can be read or the deadline has passed.
-fn readable(socket: &OwnedFd, deadline: Instant) -> bool {
+/// Tells it that it is the one; not if it has gone meanwhile.
+fn is_told(dialled: &OwnedFd) -> bool {
+    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+    send(dialled, TAKEN, flags) == Ok(TAKEN.len())
+}
+
+/// Waits until something can be read, whether it can: not once the deadline has
+/// passed or that process has ended.
+fn readable(socket: &OwnedFd, process: Option<&OwnedFd>, deadline: Instant) -> bool {
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let Ok(left) = Timespec::try_from(left) else { return false };
-        let mut state = [PollFd::new(socket, PollFlags::IN)];
-        match poll(&mut state, Some(&left)) {
-            Ok(0) => return false,
-            Ok(_) => return true,
+        let watched = [Some(socket), process].into_iter().flatten();
+        let mut states: Vec<_> = watched.map(|it| PollFd::new(it, PollFlags::IN)).collect();
+        match poll(&mut states, Some(&left)) {
+            Ok(_) => return states.first().is_some_and(|it| !it.revents().is_empty()),
             Err(Errno::INTR) => {}
             Err(_) => return false,
         }

@@ -13,7 +13,7 @@ use rustix::net::{
 };
 use serde_json::json;
 use tool_client::frame;
-use tool_client::link::HELLO;
+use tool_client::link::{HELLO, TAKEN};
 
 use super::*;
 use crate::sandbox::process::Process;
@@ -78,13 +78,38 @@ fn handed(link: &OwnedFd) -> (Vec<u8>, UnixStream) {
         RecvAncillaryMessage::ScmRights(mut all) => all.next(),
         _ => None,
     });
-    (packet[..got.bytes].to_vec(), socket.unwrap().into())
+    match &packet[..got.bytes] {
+        TAKEN => handed(link),
+        word => (word.to_vec(), socket.unwrap().into()),
+    }
 }
 
 /// By the other side, with or without having been read.
 fn is_closed(socket: &OwnedFd) -> bool {
     let got = rustix::net::recv(socket, [0; 8].as_mut_slice(), RecvFlags::DONTWAIT);
     matches!(got, Ok((0, _)) | Err(Errno::CONNRESET))
+}
+
+#[test]
+fn a_resident_is_waited_for_no_longer_than_it_lives() {
+    let place = Place::new("dying");
+    let mut child = Command::new("/bin/sh");
+    child.args(["-c", "printf tool-client >/proc/$$/comm; echo; read it"]);
+    let mut child = child.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut [0]).unwrap();
+    let resident = Resident::look(child.id()).unwrap();
+    let long = Duration::from_secs(600);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let mut ends = place.link.ends.lock().unwrap();
+            ends.taken(&|| Some(resident), long).is_some()
+        });
+        child.kill().unwrap();
+        assert!(!waits.join().unwrap());
+    });
+    // Ended, and not yet reaped.
+    assert!(!resident.serves());
+    child.wait().unwrap();
 }
 
 struct Nowhere;

@@ -61,6 +61,8 @@ pub(crate) struct Links {
     held: Vec<Link>,
     /// Sockets whose links ended, and when.
     lost: Vec<(Identity, Instant)>,
+    /// Sockets that let a link go without having taken it.
+    refusing: Vec<Identity>,
     look_at: Option<Instant>,
 }
 
@@ -69,6 +71,8 @@ struct Link {
     name: OsString,
     identity: Identity,
     socket: OwnedFd,
+    /// The other side has said that it will use it.
+    is_taken: bool,
 }
 
 /// Device, number and last change of a socket file: another one of the same
@@ -83,13 +87,17 @@ impl Links {
             changes: None,
             held: Vec::new(),
             lost: Vec::new(),
+            refusing: Vec::new(),
             look_at: Some(Instant::now()),
         }
     }
 
-    /// Whether one stands.
+    /// Whether somebody is there who may have something to do: one that was
+    /// taken, or one that is dialled for the first time, since a gateway takes
+    /// it when it needs it. A socket that let us go is dialled on, and is nobody
+    /// until it takes one.
     pub(crate) fn any(&self) -> bool {
-        !self.held.is_empty()
+        self.held.iter().any(|it| it.is_taken || !self.refusing.contains(&it.identity))
     }
 
     /// Dials the sockets that have no link yet, if it is time to look.
@@ -108,11 +116,15 @@ impl Links {
 
     /// Gives the calls that have come, and lets go of links that ended.
     pub(crate) fn take(&mut self, now: Instant, mut each: impl FnMut(Call)) {
-        let Self { held, lost, look_at, .. } = self;
-        held.retain(|it| {
+        let Self { held, lost, refusing, look_at, .. } = self;
+        held.retain_mut(|it| {
             let stands = it.take(&mut each);
             if !stands {
                 lost.push((it.identity, now));
+                if !it.is_taken && !refusing.contains(&it.identity) {
+                    refusing.truncate(MOST_LINKS - 1);
+                    refusing.insert(0, it.identity);
+                }
                 *look_at = Some(now);
             }
             stands
@@ -158,14 +170,14 @@ impl Links {
         }
         let socket =
             greet(&path).map_err(|it| if it == Errno::AGAIN { CROWDED } else { REFUSED })?;
-        self.held.push(Link { name, identity, socket });
+        self.held.push(Link { name, identity, socket, is_taken: false });
         Ok(())
     }
 }
 
 impl Link {
     /// Gives the calls that have come; false once the link is at its end.
-    fn take(&self, each: &mut impl FnMut(Call)) -> bool {
+    fn take(&mut self, each: &mut impl FnMut(Call)) -> bool {
         for _ in 0..MOST_AT_ONCE {
             let mut packet = [0; link::MOST_PACKET];
             let received = match descriptor::receive(&self.socket, &mut packet, RecvFlags::DONTWAIT)
@@ -174,10 +186,11 @@ impl Link {
                 Err(Errno::AGAIN | Errno::INTR) => return true,
                 Err(_) => return false,
             };
-            let (length, Some(call)) = received else { return false };
-            match packet.get(..length) {
-                Some(link::RUN) => each(Call::Run(call)),
-                Some(link::FILE) => each(Call::File(call)),
+            let (length, call) = received;
+            match (packet.get(..length), call) {
+                (Some(link::TAKEN), None) if !self.is_taken => self.is_taken = true,
+                (Some(link::RUN), Some(call)) => each(Call::Run(call)),
+                (Some(link::FILE), Some(call)) => each(Call::File(call)),
                 _ => return false,
             }
         }

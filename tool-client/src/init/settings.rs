@@ -8,7 +8,8 @@ use std::time::Duration;
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Settings {
     /// `--leave-after SECONDS`: it says READY on standard output, and ends once
-    /// for so long no link stood and no call ran. Without it, it never ends.
+    /// for so long nobody listened who would have it, and no call ran. Without
+    /// it, it never ends.
     pub(crate) leave_after: Option<Duration>,
     /// `--at FOLDER`: where the link sockets are; `/beige` but in tests.
     pub(crate) folder: PathBuf,

@@ -120,7 +120,14 @@ impl Listener {
         let mut greeting = [0; link::MOST_PACKET];
         let count = rustix::io::read(&link.0, &mut greeting).unwrap();
         assert_eq!(&greeting[..count], link::HELLO);
+        assert!(link.send(link::TAKEN, &[]));
         link
+    }
+
+    /// The next who dials, let go unread.
+    pub(crate) fn refuse(&self) {
+        assert!(readable(self.0.as_fd(), &PATIENCE), "nobody dials");
+        drop(accept_with(&self.0, SocketFlags::CLOEXEC).unwrap());
     }
 
     /// Whether somebody dials within that time.
