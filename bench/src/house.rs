@@ -132,6 +132,15 @@ impl House {
         Ok(house)
     }
 
+    /// The same with a gateway that is not the home's first: that one lays what
+    /// every later one finds, and keeps the memory that it took.
+    pub(crate) fn settled(options: &Options, runtime: Runtime, agents: usize) -> Result<Self> {
+        let mut house = Self::started(options, runtime, agents)?;
+        house.stop()?;
+        house.start()?;
+        Ok(house)
+    }
+
     /// The state folder.
     pub(crate) fn home(&self) -> PathBuf {
         self.home.clone()

@@ -12,7 +12,7 @@ const OUTPUT: u64 = 100_000_000;
 
 /// With ten agents, once quiet.
 pub(super) fn idle(options: &Options) -> Result<Vec<Line>> {
-    let house = House::started(options, Runtime::Bubblewrap, 10)?;
+    let house = House::settled(options, Runtime::Bubblewrap, 10)?;
     let now = process::when_quiet(house.pid()?)?;
     Ok(vec![Line::memory("memory idle with 10 agents", now.resident, 5.0)])
 }
