@@ -34,7 +34,7 @@ pub(super) const COMMAND: Command = Command {
                 flag(&["--offline"]),
                 valued(&["--root-tar"], Word::File),
                 valued(&["--image"], Word::Any),
-                valued(&["--runtime"], Word::Any),
+                valued(&["--runtime"], Word::OneOf(&["docker", "podman"])),
             ],
         ),
         action("list", &[flag(&["--json"])]),
