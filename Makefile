@@ -14,7 +14,8 @@ demo: build
 # Measures it, and writes bench/results: a table and a plot.
 bench: build bench-program
 	sandbox/install-runtime
-	if docker version >/dev/null 2>&1; then $(BEIGE) sandbox build --offline; fi
+	if docker version >/dev/null 2>&1; then $(BEIGE) sandbox build --offline --runtime docker; fi
+	if podman info >/dev/null 2>&1; then $(BEIGE) sandbox build --offline --runtime podman; fi
 	target/release/beige-bench
 
 # Holds the figures that do not depend on the machine's speed against their

@@ -38,7 +38,9 @@ Looks at the configuration, the state folder and its permissions, a gateway
 that runs, its port and sockets, disk space, Docker, Podman and bubblewrap with
 what each agent would get, and whether each provider that an agent uses is
 reached: there it asks for the list of models, with the key. It changes nothing
-and leaves nothing behind. Works with and without a running gateway.
+and leaves nothing behind, but that the first command of Podman of a user
+without root, which this may be, makes that user's storage. Works with and
+without a running gateway.
 
 A line is ok, a warning or a failure; each that is not ok says how to mend it.
 

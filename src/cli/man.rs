@@ -91,7 +91,7 @@ fn page() -> String {
     for (what, line) in EXAMPLES {
         page.push_str(&format!(".PP\n{}:\n{}", roff(what), as_it_is(&format!("  {line}"))));
     }
-    page.push_str(".SH SEE ALSO\n.BR bwrap (1),\n.BR docker (1)\n");
+    page.push_str(".SH SEE ALSO\n.BR bwrap (1),\n.BR docker (1),\n.BR podman (1)\n");
     page
 }
 

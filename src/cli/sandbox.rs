@@ -34,7 +34,7 @@ pub(super) const COMMAND: Command = Command {
                 flag(&["--offline"]),
                 valued(&["--root-tar"], Word::File),
                 valued(&["--image"], Word::Any),
-                valued(&["--runtime"], Word::Any),
+                valued(&["--runtime"], Word::OneOf(&["docker", "podman"])),
             ],
         ),
         action("list", &[flag(&["--json"])]),
@@ -59,7 +59,7 @@ build   makes the image that containers start from: from the Dockerfile that
 list    the sandboxes of this home: containers, and those of bubblewrap that run
   --json            as one JSON array
 rm      removes an agent's sandbox, or all of this home; workspaces stay, and
-        the next call makes it anew
+        the next call makes it anew. Refused after 5 s while a call runs in it
 
   --config FILE     taken as by every command; sandboxes are those of the home
 ";
