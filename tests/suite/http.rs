@@ -489,7 +489,7 @@ fn a_hang_up_at_any_moment_leaves_nothing_behind() {
             world.get("/api/health").json()["running"].as_u64() == Some(0)
         });
         wait_until("no command is left", || processes_with(&seconds).is_empty());
-        wait_until("no child is left", || children_of(gateway) == before);
+        wait_until("no child is left", || children_of(gateway) <= before);
         assert!(is_alive(gateway));
         world.verify_audit();
     });
