@@ -1,9 +1,9 @@
 //! Which program makes an agent's sandbox. `auto` takes Docker if its daemon
 //! answers and the image is there or can be made, else Podman, else bubblewrap,
-//! and says which and why. An agent that has a container keeps its engine, and
-//! one whose bubblewrap sandbox lives keeps that: a second sandbox on its
-//! workspace could run beside the first. There is no further choice that runs
-//! code on the host.
+//! and says which and why. An agent that has a container, running or stopped,
+//! keeps its engine, and one whose bubblewrap sandbox lives keeps that: a second
+//! sandbox on its workspace could run beside the first. There is no further
+//! choice that runs code on the host.
 
 use crate::config::{Agent, Config, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice, UserChoice};
 use crate::error::{Error, Kind, Result};
@@ -84,10 +84,16 @@ fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
         log::info!("the sandbox of `{}` stays bubblewrap's while it lives", agent.name);
         return Ok(Box::new(bubblewrap(spec)?));
     }
-    if let Some(engine) = containers::engine_of(&home.sandbox_state(&agent.name)) {
+    let state = home.sandbox_state(&agent.name);
+    if let Some(engine) = containers::engine_of(&state) {
         let container = container(engine, home, spec.clone());
+        let keeps = || match engine.available() {
+            Ok(()) => has_image(engine, image).is_ok(),
+            // One that may still run uses the workspace.
+            Err(_) => !containers::is_stopped(engine, &state),
+        };
         // A container of this very spec was made before: nothing to ask.
-        if container.seems_up() || engine.available().is_err() || has_image(engine, image).is_ok() {
+        if container.seems_up() || keeps() {
             return Ok(Box::new(container.kept()));
         }
     }

@@ -196,6 +196,14 @@ impl AgentContainer {
         }
     }
 
+    /// Stops our container. The answer is its id, if there is one.
+    fn stop_own(&self) -> Result<Option<String>> {
+        let Some(id) = self.own_id()? else { return Ok(None) };
+        let doing = format!("stop the container {}", self.name);
+        let command = self.engine.command(&["stop", "-t", "0", &id]);
+        Ok(client::call_if_there(self.engine, &doing, command)?.map(|_| id))
+    }
+
     fn of_others(&self, seen: &Container) -> Error {
         let text = format!(
             "the container {} ({}) has our name and not our labels; it is left alone: \
@@ -306,12 +314,20 @@ impl Sandbox for AgentContainer {
         }
     }
 
+    /// The file goes on naming a container that is stopped: the agent keeps
+    /// the engine that has it.
     fn stop(&self) -> Result<()> {
-        self.state.forget()?;
-        let Some(id) = self.own_id()? else { return Ok(()) };
-        let doing = format!("stop the container {}", self.name);
-        let command = self.engine.command(&["stop", "-t", "0", &id]);
-        client::call_if_there(self.engine, &doing, command).map(drop)
+        let known = self.state.known().unwrap_or_default();
+        let has_ended = || known.resident.is_some_and(|it| !it.lives());
+        match self.stop_own() {
+            Ok(None) => self.state.forget(),
+            Ok(Some(container)) => self.state.write(&Known { container, ..known.stopped() }),
+            Err(error) if has_ended() => {
+                self.state.write(&known.stopped())?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn remove(&self) -> Result<()> {
@@ -346,14 +362,23 @@ pub(super) fn make_way(engine: Engine, spec: &Spec, state_file: &Path) -> Result
     });
     match removed {
         // An engine that is gone, and its container's first process with it.
-        Err(_) if known.resident.is_some_and(|it| !it.lives()) => state.forget(),
+        Err(_) if known.is_stopped() || known.resident.is_some_and(|it| !it.lives()) => {
+            state.forget()
+        }
         Err(error) => Err(error.within(engine.in_the_way(&spec.agent))),
         Ok(()) => state.forget(),
     }
 }
 
-/// The engine that an agent had a container of when last heard of, by the file
-/// that [`AgentContainer::new`] is given.
+/// Whether the container of that engine which the file names was stopped by us,
+/// so that it uses no workspace whatever becomes of its engine.
+pub fn is_stopped(engine: Engine, state_file: &Path) -> bool {
+    let state = State::new(state_file.to_owned(), engine.runtime());
+    state.known().is_some_and(|it| it.is_stopped())
+}
+
+/// The engine that an agent had a container of when last heard of, running or
+/// stopped, by the file that [`AgentContainer::new`] is given.
 pub fn engine_of(state_file: &Path) -> Option<Engine> {
     let names_one = |it: &Engine| State::new(state_file.to_owned(), it.runtime()).names_any();
     Engine::all().into_iter().find(names_one)
