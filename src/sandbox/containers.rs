@@ -19,6 +19,7 @@ use super::state::{Known, State};
 use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, oneshot, succession};
 use crate::error::{Error, Kind, Result};
 pub use argv::{container_name, exec_command, run_command, spec_hash};
+pub use client::cure;
 use client::{call, image_id};
 use container::{Container, Step, Wanted, decide};
 pub use engine::{Bounded, Engine, Facts, Listed, Terms};

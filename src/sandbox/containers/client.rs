@@ -133,7 +133,9 @@ pub(super) fn without_chatter(complaint: &str) -> String {
 /// What Podman says of a user without ids for its containers.
 pub(super) const NO_IDS: &str = "no subuid ranges found for this user";
 
-fn cure(complaint: &str) -> Option<&'static str> {
+/// What mends what an engine's client complains of, where that is known; it
+/// stands in parentheses behind the complaint in each error of this module.
+pub fn cure(complaint: &str) -> Option<&'static str> {
     let has = |it: &str| complaint.contains(it);
     if has("permission denied") && has("docker") && has("sock") {
         return Some(
