@@ -180,11 +180,12 @@ fn build(source: &Source, name: &str, engine: Option<Engine>) -> Result<()> {
 fn first_that_answers() -> Result<Engine> {
     let [docker, podman] = Engine::all();
     let Err(without_docker) = docker.available() else { return Ok(docker) };
-    match podman.available() {
-        Ok(()) => Ok(podman),
-        Err(_) if !podman.is_installed() => Err(without_docker),
-        Err(error) => Err(Error::new(Kind::Sandbox, format!("{without_docker}; {error}"))),
-    }
+    let Err(without_podman) = podman.available() else { return Ok(podman) };
+    let text = format!(
+        "an image needs Docker or Podman, and neither serves here (bubblewrap needs no image). \
+         Docker: {without_docker}. Podman: {without_podman}"
+    );
+    Err(Error::new(Kind::Sandbox, text))
 }
 
 fn with_a_way_out(source: &Source) -> impl Fn(Error) -> Error {
@@ -287,7 +288,7 @@ fn tell_of_silent(home: &Home, what: &str, silent: &[(Engine, Error)]) -> Result
     let named: Vec<_> = known.iter().map(|it| engine_of(&home.sandbox_state(it))).collect();
     for (engine, error) in silent {
         if named.iter().any(|it| it.is_none_or(|it| it == *engine)) {
-            tell(&format!("{what}: {error}"));
+            tell(&format!("{what}: no answer from {}: {error}", engine.title()));
         }
     }
     Ok(())

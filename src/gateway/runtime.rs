@@ -62,18 +62,29 @@ pub fn decide(
         return Ok(Auto::Container(Engine::podman(), Some(without_docker)));
     };
     let lack = |text| Error::new(Kind::Sandbox, text);
+    let without = without_both(agent, &without_docker, &without_podman);
     if agent.sandbox.user == UserChoice::Root {
         return Err(lack(format!(
-            "`user: \"root\"` needs Docker or Podman, since bubblewrap never runs as root. Docker: \
-             {without_docker}. Podman: {without_podman}"
+            "`user: \"root\"` needs Docker or Podman, since bubblewrap never runs as root. {without}"
         )));
     }
     match bubblewrap() {
-        Ok(()) => Ok(Auto::Bubblewrap(lack(format!("{without_docker}; {without_podman}")))),
+        Ok(()) => Ok(Auto::Bubblewrap(lack(without))),
         Err(error) => Err(lack(format!(
-            "no sandbox can be made, and without one nothing runs. Docker: {without_docker}. \
-             Podman: {without_podman}. bubblewrap: {error}"
+            "no sandbox can be made, and without one nothing runs. {without}. bubblewrap: {error}"
         ))),
+    }
+}
+
+/// What keeps an agent from having a container, said once if it is the same.
+fn without_both(agent: &Agent, docker: &Error, podman: &Error) -> String {
+    let image = &agent.sandbox.image;
+    let lacks = |engine, error: &Error| error.to_string() == no_image(engine, image).to_string();
+    match lacks(Engine::Docker, docker) && lacks(Engine::podman(), podman) {
+        true => {
+            format!("the image {image} is not here for Docker or Podman, and beige fetches none")
+        }
+        false => format!("Docker: {docker}. Podman: {podman}"),
     }
 }
 
@@ -158,13 +169,14 @@ fn tell_of_bubblewrap(agent: &Agent, without: &Error) {
 pub(super) fn has_image(engine: Engine, image: &str) -> Result<()> {
     match image == image::DEFAULT || engine.image_present(image)? {
         true => Ok(()),
-        false => Err(no_image(image)),
+        false => Err(no_image(engine, image)),
     }
 }
 
-/// An image that is not here is never fetched.
-pub fn no_image(image: &str) -> Error {
-    let what = format!("the image {image} is not here, and beige fetches none");
+/// An image that an engine has not is never fetched.
+pub fn no_image(engine: Engine, image: &str) -> Error {
+    let title = engine.title();
+    let what = format!("the image {image} is not here for {title}, and beige fetches none");
     Error::new(Kind::Sandbox, what)
 }
 

@@ -58,7 +58,7 @@ impl Containers {
             return Err(Error::new(Kind::Sandbox, text));
         }
         match self.lacks(name) && name != image::DEFAULT {
-            true => Err(no_image(name)),
+            true => Err(no_image(self.engine, name)),
             false => Ok(()),
         }
     }
