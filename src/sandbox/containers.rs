@@ -148,7 +148,7 @@ impl AgentContainer {
             if !warning.is_empty() {
                 log::warn!("{doing}: {warning}");
             }
-            log::info!("made the container {}", self.name);
+            log::info!("made the container {} with {}", self.name, self.engine.title());
             return Ok(true);
         }
         if finished.stderr.contains("is already in use by") {
@@ -182,7 +182,8 @@ impl AgentContainer {
         let finished = oneshot::run(self.engine.command(&["start", &seen.id]), client::DEADLINE)
             .map_err(|it| it.within(doing.clone()))?;
         if !finished.status.success() {
-            log::warn!("{doing}: {}; it is made anew", finished.stderr);
+            let why = client::without_chatter(&finished.stderr);
+            log::warn!("{doing}: {why}; it is made anew");
             client::remove(self.engine, &seen.id)?;
         }
         Ok(())
