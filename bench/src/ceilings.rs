@@ -67,7 +67,7 @@ impl Line {
 type Check = fn(&Options) -> Result<Vec<Line>>;
 
 /// The checks by name, the quick ones first.
-const CHECKS: [(&str, Check); 7] = [
+pub(crate) const CHECKS: [(&str, Check); 7] = [
     ("size", size),
     ("idle", memory::idle),
     ("output", memory::output),

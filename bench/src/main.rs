@@ -33,10 +33,11 @@ use arguments::{Options, Work};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 fn main() -> ExitCode {
-    let done = Options::read(std::env::args().skip(1)).and_then(|options| match options.work {
-        Work::Measure => measure(&options),
-        Work::Ceilings => ceilings::check(&options),
-    });
+    let done =
+        Options::read(std::env::args().skip(1), topics_of).and_then(|options| match options.work {
+            Work::Measure => measure(&options),
+            Work::Ceilings => ceilings::check(&options),
+        });
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
@@ -44,6 +45,14 @@ fn main() -> ExitCode {
             eprintln!("beige-bench: {error}");
             ExitCode::from(2)
         }
+    }
+}
+
+/// The names of what can be looked at.
+fn topics_of(work: Work) -> Vec<&'static str> {
+    match work {
+        Work::Measure => topics::ALL.iter().map(|it| it.0).collect(),
+        Work::Ceilings => ceilings::CHECKS.iter().map(|it| it.0).collect(),
     }
 }
 

@@ -9,7 +9,7 @@ use lexopt::Arg::Value as Positional;
 
 use super::columns::inert;
 use super::table::{Action, COMMON, Command, Flag, NOTHING, Takes, Word, action};
-use super::{COMMANDS, Invocation, print, unknown, unknown_action};
+use super::{COMMANDS, Invocation, print, unknown, unknown_among};
 use crate::config::{Agent, Config, Surroundings, examine};
 use crate::error::{Error, Kind, Result};
 use crate::session::{Listed, Store, Which};
@@ -61,7 +61,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         "zsh" => ZSH,
         "fish" => FISH,
         "answer" => return answer(invocation),
-        other => return Err(unknown_action(&COMMAND, other)),
+        other => return Err(unknown_among(&COMMAND, other, &["bash", "zsh", "fish"])),
     };
     if let Some(extra) = invocation.next()? {
         return Err(unknown(&COMMAND, &extra));
@@ -364,6 +364,7 @@ mod tests {
         check("gateway logs -n ", &[]);
         check("gateway logs -n 5 -", &["-n", "-f", "--config", "-h", "--help"]);
         check("sandbox build --root-tar ", &[":files"]);
+        check("sandbox build --runtime ", &["docker", "podman"]);
         check("nosuch ", &COMMANDS.iter().map(|it| it.name).collect::<Vec<_>>());
     }
 

@@ -255,6 +255,6 @@ mod tests {
     fn a_mistyped_action_names_the_nearest() {
         let told = |word| unknown_action(&COMMAND, word).to_string();
         assert!(told("chekc").contains("did you mean `check`?"));
-        assert_eq!(told("x"), "`x` is none of check, show, schema");
+        assert_eq!(told("x"), "`x` is none of check, show or schema");
     }
 }

@@ -335,11 +335,24 @@ fn misplaced(command: &Command, flag: &str) -> Option<Error> {
 /// A usage error for a word after a command that is none of its actions.
 fn unknown_action(command: &Command, word: &str) -> Error {
     let known: Vec<&str> = command.action_names().collect();
+    unknown_among(command, word, &known)
+}
+
+/// The same where only some of its actions are for people.
+fn unknown_among(command: &Command, word: &str, known: &[&str]) -> Error {
     let text = match nearest(word, known.iter().copied()) {
         Some(it) => format!("there is no `beige {} {word}`; did you mean `{it}`?", command.name),
-        None => format!("`{word}` is none of {}", known.join(", ")),
+        None => format!("`{word}` is none of {}", in_words(known)),
     };
     Error::new(Kind::Usage, text)
+}
+
+/// `a, b or c`.
+fn in_words(words: &[&str]) -> String {
+    match words.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} or {last}", others.join(", ")),
+        _ => words.concat(),
+    }
 }
 
 fn unknown_flag(text: &str, known: &[&str]) -> Error {

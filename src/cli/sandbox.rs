@@ -16,7 +16,7 @@ use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::daemon::HomeLock;
-use crate::sandbox::containers::{Engine, Listed, engine_of, image};
+use crate::sandbox::containers::{Engine, Listed, engine_of, image, is_stopped};
 use crate::sandbox::lock::{Hold, Lock};
 use crate::sandbox::{bubblewrap, instance};
 use crate::worker::Cancel;
@@ -180,11 +180,12 @@ fn build(source: &Source, name: &str, engine: Option<Engine>) -> Result<()> {
 fn first_that_answers() -> Result<Engine> {
     let [docker, podman] = Engine::all();
     let Err(without_docker) = docker.available() else { return Ok(docker) };
-    match podman.available() {
-        Ok(()) => Ok(podman),
-        Err(_) if !podman.is_installed() => Err(without_docker),
-        Err(error) => Err(Error::new(Kind::Sandbox, format!("{without_docker}; {error}"))),
-    }
+    let Err(without_podman) = podman.available() else { return Ok(podman) };
+    let text = format!(
+        "an image needs Docker or Podman, and neither serves here (bubblewrap needs no image). \
+         Docker: {without_docker}. Podman: {without_podman}"
+    );
+    Err(Error::new(Kind::Sandbox, text))
 }
 
 fn with_a_way_out(source: &Source) -> impl Fn(Error) -> Error {
@@ -245,14 +246,26 @@ fn list(json: bool) -> Result<()> {
         return tell_of_none(&home, &silent);
     }
     let head = ["AGENT", "RUNTIME", "STATUS", "IMAGE", "CONTAINER"].map(str::to_owned);
-    let rows = containers
-        .into_iter()
-        .map(|(engine, it)| [it.agent, engine.program().to_owned(), it.status, it.image, it.name]);
+    let rows = containers.into_iter().map(|(engine, it)| {
+        let status = told_status(&it, is_stopped(engine, &home.sandbox_state(&it.agent)));
+        [it.agent, engine.program().to_owned(), status, it.image, it.name]
+    });
     let more = sandboxes.into_iter().map(|it| {
         let process = format!("process {}", it.pid);
         [it.agent, "bubblewrap".to_owned(), state.1.to_owned(), "-".to_owned(), process]
     });
     print(&table(&[head].into_iter().chain(rows).chain(more).collect::<Vec<_>>()))
+}
+
+/// The status of a container for people. One that beige stopped was killed, as
+/// its engine sees it, which would look like a fault.
+fn told_status(container: &Listed, is_stopped: bool) -> String {
+    let status = &container.status;
+    let ended = status.strip_prefix("Exited (").filter(|_| is_stopped);
+    match ended.and_then(|it| it.split_once(')')) {
+        Some((_, since)) => format!("Stopped{since}"),
+        None => status.clone(),
+    }
 }
 
 /// State and status of a bubblewrap sandbox that is there: without a gateway it
@@ -287,7 +300,7 @@ fn tell_of_silent(home: &Home, what: &str, silent: &[(Engine, Error)]) -> Result
     let named: Vec<_> = known.iter().map(|it| engine_of(&home.sandbox_state(it))).collect();
     for (engine, error) in silent {
         if named.iter().any(|it| it.is_none_or(|it| it == *engine)) {
-            tell(&format!("{what}: {error}"));
+            tell(&format!("{what}: no answer from {}: {error}", engine.title()));
         }
     }
     Ok(())
@@ -313,7 +326,9 @@ fn remove(agent: Option<String>) -> Result<()> {
     let Found { containers, silent } = look(&home)?;
     tell_of_silent(&home, "no container is removed", &silent)?;
     let known = agents_with_container(&home)?;
-    let mut agents: BTreeSet<String> = containers.into_iter().map(|(_, it)| it.agent).collect();
+    let mut there: BTreeSet<String> = containers.into_iter().map(|(_, it)| it.agent).collect();
+    there.extend(bubblewrap::list(&home).into_iter().map(|it| it.agent));
+    let mut agents = there.clone();
     agents.extend(known.iter().cloned());
     agents.extend(bubblewrap::agents(&home)?);
     agents.retain(|it| agent.as_ref().is_none_or(|agent| it == agent));
@@ -323,11 +338,17 @@ fn remove(agent: Option<String>) -> Result<()> {
             None => tell_of_none(&home, &silent),
         };
     }
+    let mut is_told = false;
     for agent in agents {
         let named = engine_of(&home.sandbox_state(&agent));
         remove_one(&home, &instance, &agent, &silent)?;
         let may_be_of = |it: &Engine| known.contains(&agent) && named.is_none_or(|one| one == *it);
         let lost = silent.iter().map(|(engine, _)| *engine).find(may_be_of);
+        if lost.is_none() && !there.contains(&agent) {
+            // Only what told of one, or bounded one, was left.
+            continue;
+        }
+        is_told = true;
         print(&match lost {
             None => format!("removed the sandbox of {agent}\n"),
             Some(engine) => format!(
@@ -336,6 +357,9 @@ fn remove(agent: Option<String>) -> Result<()> {
                 engine.title()
             ),
         })?;
+    }
+    if !is_told {
+        tell("no sandboxes");
     }
     Ok(())
 }
@@ -408,6 +432,25 @@ mod tests {
     fn a_table_is_aligned_and_has_no_trailing_blanks() {
         let rows = [["AGENT", "STATE"], ["assistant", "Up"]].map(|it| it.map(str::to_owned));
         assert_eq!(table(&rows), "AGENT      STATE\nassistant  Up\n");
+    }
+
+    #[test]
+    fn a_container_that_beige_stopped_is_not_told_as_killed() {
+        let status = |status: &str, is_stopped| {
+            let empty = String::new;
+            let container = Listed {
+                agent: empty(),
+                name: empty(),
+                id: empty(),
+                image: empty(),
+                state: empty(),
+                status: status.into(),
+            };
+            told_status(&container, is_stopped)
+        };
+        assert_eq!(status("Exited (137) 2 hours ago", true), "Stopped 2 hours ago");
+        assert_eq!(status("Exited (137) 2 hours ago", false), "Exited (137) 2 hours ago");
+        assert_eq!(status("Up 2 hours", true), "Up 2 hours");
     }
 
     #[test]

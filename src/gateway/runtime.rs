@@ -1,9 +1,9 @@
 //! Which program makes an agent's sandbox. `auto` takes Docker if its daemon
 //! answers and the image is there or can be made, else Podman, else bubblewrap,
-//! and says which and why. An agent that has a container keeps its engine, and
-//! one whose bubblewrap sandbox lives keeps that: a second sandbox on its
-//! workspace could run beside the first. There is no further choice that runs
-//! code on the host.
+//! and says which and why. An agent that has a container, running or stopped,
+//! keeps its engine, and one whose bubblewrap sandbox lives keeps that: a second
+//! sandbox on its workspace could run beside the first. There is no further
+//! choice that runs code on the host.
 
 use crate::config::{Agent, Config, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice, UserChoice};
 use crate::error::{Error, Kind, Result};
@@ -62,18 +62,29 @@ pub fn decide(
         return Ok(Auto::Container(Engine::podman(), Some(without_docker)));
     };
     let lack = |text| Error::new(Kind::Sandbox, text);
+    let without = without_both(agent, &without_docker, &without_podman);
     if agent.sandbox.user == UserChoice::Root {
         return Err(lack(format!(
-            "`user: \"root\"` needs Docker or Podman, since bubblewrap never runs as root. Docker: \
-             {without_docker}. Podman: {without_podman}"
+            "`user: \"root\"` needs Docker or Podman, since bubblewrap never runs as root. {without}"
         )));
     }
     match bubblewrap() {
-        Ok(()) => Ok(Auto::Bubblewrap(lack(format!("{without_docker}; {without_podman}")))),
+        Ok(()) => Ok(Auto::Bubblewrap(lack(without))),
         Err(error) => Err(lack(format!(
-            "no sandbox can be made, and without one nothing runs. Docker: {without_docker}. \
-             Podman: {without_podman}. bubblewrap: {error}"
+            "no sandbox can be made, and without one nothing runs. {without}. bubblewrap: {error}"
         ))),
+    }
+}
+
+/// What keeps an agent from having a container, said once if it is the same.
+fn without_both(agent: &Agent, docker: &Error, podman: &Error) -> String {
+    let image = &agent.sandbox.image;
+    let lacks = |engine, error: &Error| error.to_string() == no_image(engine, image).to_string();
+    match lacks(Engine::Docker, docker) && lacks(Engine::podman(), podman) {
+        true => {
+            format!("the image {image} is not here for Docker or Podman, and beige fetches none")
+        }
+        false => format!("Docker: {docker}. Podman: {podman}"),
     }
 }
 
@@ -84,10 +95,16 @@ fn auto(home: &Home, agent: &Agent, spec: Spec) -> Result<Box<dyn Sandbox>> {
         log::info!("the sandbox of `{}` stays bubblewrap's while it lives", agent.name);
         return Ok(Box::new(bubblewrap(spec)?));
     }
-    if let Some(engine) = containers::engine_of(&home.sandbox_state(&agent.name)) {
+    let state = home.sandbox_state(&agent.name);
+    if let Some(engine) = containers::engine_of(&state) {
         let container = container(engine, home, spec.clone());
+        let keeps = || match engine.available() {
+            Ok(()) => has_image(engine, image).is_ok(),
+            // One that may still run uses the workspace.
+            Err(_) => !containers::is_stopped(engine, &state),
+        };
         // A container of this very spec was made before: nothing to ask.
-        if container.seems_up() || engine.available().is_err() || has_image(engine, image).is_ok() {
+        if container.seems_up() || keeps() {
             return Ok(Box::new(container.kept()));
         }
     }
@@ -152,13 +169,14 @@ fn tell_of_bubblewrap(agent: &Agent, without: &Error) {
 pub(super) fn has_image(engine: Engine, image: &str) -> Result<()> {
     match image == image::DEFAULT || engine.image_present(image)? {
         true => Ok(()),
-        false => Err(no_image(image)),
+        false => Err(no_image(engine, image)),
     }
 }
 
-/// An image that is not here is never fetched.
-pub fn no_image(image: &str) -> Error {
-    let what = format!("the image {image} is not here, and beige fetches none");
+/// An image that an engine has not is never fetched.
+pub fn no_image(engine: Engine, image: &str) -> Error {
+    let title = engine.title();
+    let what = format!("the image {image} is not here for {title}, and beige fetches none");
     Error::new(Kind::Sandbox, what)
 }
 

@@ -17,7 +17,7 @@ use tool_client::frame;
 use super::enter::{Errand, LOCK_LIMIT, Way};
 use super::link::{Link, LinkSocket};
 use super::lock::{Hold, Lock};
-use super::{Exec, Exit, Feed, Output, Role, Sandbox};
+use super::{Exec, Exit, Feed, Output, Role, Sandbox, succession};
 use crate::error::{During, Error, Kind, Result};
 use crate::worker::Cancel;
 
@@ -139,7 +139,7 @@ impl AgentSandbox {
     /// The same, unless a call is in it: `false` then.
     pub fn wake(&self) -> Result<bool> {
         let Some(_alone) = Lock::try_exclusive(&self.lock_file)? else { return Ok(false) };
-        self.sandbox.up().map(|()| true)
+        self.raise().map(|()| true)
     }
 
     /// Ends what runs in it, unless a call is in it: `false` then.
@@ -154,13 +154,20 @@ impl AgentSandbox {
         self.sandbox.remove().map(|()| true)
     }
 
+    /// Brings it up, after what another runtime made for the agent has ended:
+    /// never two on a workspace. The caller holds the lock exclusively.
+    fn raise(&self) -> Result<()> {
+        succession::end_others(self.sandbox.spec(), self.sandbox.runtime())?;
+        self.sandbox.up()
+    }
+
     /// Alone in it, unless others run in it already: then it only has to be
     /// as wanted.
     pub(super) fn bring_up(&self, cancel: &Cancel) -> Result<()> {
         let is_up = || self.sandbox.is_up();
         let hold = Hold::Exclusive;
         match Lock::wait_unless(&self.lock_file, hold, LOCK_LIMIT, cancel, &is_up)? {
-            Some(_alone) => self.sandbox.up(),
+            Some(_alone) => self.raise(),
             None => Ok(()),
         }
     }

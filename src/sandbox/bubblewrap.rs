@@ -26,7 +26,7 @@ pub use left::{Listed, agents, is_known, list, lives, make_way, reap, remove_age
 
 use super::limits::{Bounds, Cgroup, Foreseen};
 use super::state::{Known, State};
-use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, succession};
+use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec};
 use crate::config::{Home, MountConfig};
 use crate::error::{Error, Kind, Result};
 use birth::{Failure, Newborn};
@@ -199,6 +199,10 @@ impl Sandbox for Bubblewrap {
         seems_up
     }
 
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
     fn is_up(&self) -> Result<bool> {
         Ok(self.next_step(&self.spec_hash()) == Step::Keep)
     }
@@ -217,7 +221,6 @@ impl Sandbox for Bubblewrap {
             }
             Step::Make => {}
         }
-        succession::end_others(&self.spec, self.runtime())?;
         // Also one of which nobody knows any more: never two on a workspace.
         self.cgroup.kill()?;
         if self.cgroup.is_absent() {

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use lzma_rust2::LzmaReader;
 
-use super::prepare::beside;
+use super::beside::beside;
 use crate::config::Home;
 use crate::config::home::create_private;
 use crate::error::{During, Kind, Result};

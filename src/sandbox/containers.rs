@@ -10,19 +10,22 @@ mod container;
 mod engine;
 pub mod image;
 mod probe;
+mod survey;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use super::state::{Known, State};
-use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, oneshot, succession};
+use super::{InnerLimits, Resident, Role, Runtime, Sandbox, Spec, oneshot};
 use crate::error::{Error, Kind, Result};
 pub use argv::{container_name, exec_command, run_command, spec_hash};
+pub use client::cure;
 use client::{call, image_id};
 use container::{Container, Step, Wanted, decide};
-pub use engine::{Bounded, Engine, Facts, Listed, Terms};
+pub use engine::{Bounded, Engine, Terms};
 use probe::View;
+pub use survey::{Facts, Listed};
 
 /// The container of one agent.
 #[derive(Debug)]
@@ -147,7 +150,7 @@ impl AgentContainer {
             if !warning.is_empty() {
                 log::warn!("{doing}: {warning}");
             }
-            log::info!("made the container {}", self.name);
+            log::info!("made the container {} with {}", self.name, self.engine.title());
             return Ok(true);
         }
         if finished.stderr.contains("is already in use by") {
@@ -181,7 +184,8 @@ impl AgentContainer {
         let finished = oneshot::run(self.engine.command(&["start", &seen.id]), client::DEADLINE)
             .map_err(|it| it.within(doing.clone()))?;
         if !finished.status.success() {
-            log::warn!("{doing}: {}; it is made anew", finished.stderr);
+            let why = client::without_chatter(&finished.stderr);
+            log::warn!("{doing}: {why}; it is made anew");
             client::remove(self.engine, &seen.id)?;
         }
         Ok(())
@@ -194,6 +198,14 @@ impl AgentContainer {
             Some(it) => Err(self.of_others(&it)),
             None => Ok(None),
         }
+    }
+
+    /// Stops our container. The answer is its id, if there is one.
+    fn stop_own(&self) -> Result<Option<String>> {
+        let Some(id) = self.own_id()? else { return Ok(None) };
+        let doing = format!("stop the container {}", self.name);
+        let command = self.engine.command(&["stop", "-t", "0", &id]);
+        Ok(client::call_if_there(self.engine, &doing, command)?.map(|_| id))
     }
 
     fn of_others(&self, seen: &Container) -> Error {
@@ -253,6 +265,10 @@ impl Sandbox for AgentContainer {
         wanted.is_some_and(|it| it.resident.is_none_or(Resident::serves))
     }
 
+    fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
     fn is_up(&self) -> Result<bool> {
         let wanted = self.wanted()?;
         let Some(seen) = client::inspect(self.engine, &self.name)? else { return Ok(false) };
@@ -266,7 +282,6 @@ impl Sandbox for AgentContainer {
     }
 
     fn up(&self) -> Result<()> {
-        succession::end_others(&self.spec, self.runtime())?;
         self.await_the_dying();
         self.bring_up_as_wanted().map_err(|it| self.explained(it))
     }
@@ -306,12 +321,20 @@ impl Sandbox for AgentContainer {
         }
     }
 
+    /// The file goes on naming a container that is stopped: the agent keeps
+    /// the engine that has it.
     fn stop(&self) -> Result<()> {
-        self.state.forget()?;
-        let Some(id) = self.own_id()? else { return Ok(()) };
-        let doing = format!("stop the container {}", self.name);
-        let command = self.engine.command(&["stop", "-t", "0", &id]);
-        client::call_if_there(self.engine, &doing, command).map(drop)
+        let known = self.state.known().unwrap_or_default();
+        let has_ended = || known.resident.is_some_and(|it| !it.lives());
+        match self.stop_own() {
+            Ok(None) => self.state.forget(),
+            Ok(Some(container)) => self.state.write(&Known { container, ..known.stopped() }),
+            Err(error) if has_ended() => {
+                self.state.write(&known.stopped())?;
+                Err(error)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn remove(&self) -> Result<()> {
@@ -346,14 +369,23 @@ pub(super) fn make_way(engine: Engine, spec: &Spec, state_file: &Path) -> Result
     });
     match removed {
         // An engine that is gone, and its container's first process with it.
-        Err(_) if known.resident.is_some_and(|it| !it.lives()) => state.forget(),
+        Err(_) if known.is_stopped() || known.resident.is_some_and(|it| !it.lives()) => {
+            state.forget()
+        }
         Err(error) => Err(error.within(engine.in_the_way(&spec.agent))),
         Ok(()) => state.forget(),
     }
 }
 
-/// The engine that an agent had a container of when last heard of, by the file
-/// that [`AgentContainer::new`] is given.
+/// Whether the container of that engine which the file names was stopped by us,
+/// so that it uses no workspace whatever becomes of its engine.
+pub fn is_stopped(engine: Engine, state_file: &Path) -> bool {
+    let state = State::new(state_file.to_owned(), engine.runtime());
+    state.known().is_some_and(|it| it.is_stopped())
+}
+
+/// The engine that an agent had a container of when last heard of, running or
+/// stopped, by the file that [`AgentContainer::new`] is given.
 pub fn engine_of(state_file: &Path) -> Option<Engine> {
     let names_one = |it: &Engine| State::new(state_file.to_owned(), it.runtime()).names_any();
     Engine::all().into_iter().find(names_one)

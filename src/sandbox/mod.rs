@@ -5,6 +5,7 @@
 //! host.
 
 mod agent;
+mod beside;
 pub mod bubblewrap;
 mod child;
 mod client;
@@ -129,6 +130,9 @@ impl Role {
 pub trait Sandbox: Send + Sync {
     /// Which runtime it is.
     fn runtime(&self) -> Runtime;
+
+    /// What it is to be.
+    fn spec(&self) -> &Spec;
 
     /// Whether a call may be tried without [`Sandbox::up`] first: cheap, and
     /// allowed to be wrong (a call that never began is retried after `up`).

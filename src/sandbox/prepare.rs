@@ -7,7 +7,7 @@
 pub(super) mod tests;
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -15,13 +15,13 @@ use std::os::unix::fs::{
     DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink,
 };
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use ring::digest::{SHA256, digest};
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
+use super::beside::beside;
 use super::workspace::{self, Owner};
 use super::{Spec, client};
 use crate::config::home::{create_mounted, create_private};
@@ -342,13 +342,4 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     // The mode at opening is cut by the umask.
     file.set_permissions(Permissions::from_mode(mode))?;
     file.write_all(content)
-}
-
-/// A name beside another that nobody else uses.
-pub(super) fn beside(path: &Path) -> PathBuf {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let mut name = OsString::from(".");
-    name.push(path.file_name().unwrap_or_default());
-    name.push(format!(".{}.{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed)));
-    path.with_file_name(name)
 }

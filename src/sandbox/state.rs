@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::prepare::beside;
+use super::beside::beside;
 use super::{Resident, Runtime};
 use crate::config::home::{create_private, open_own};
 use crate::error::{During, Kind, Result};
@@ -22,14 +22,14 @@ pub(super) struct State {
     runtime: Runtime,
 }
 
-/// What is known of a sandbox that was up.
+/// What is known of a sandbox that was up, or is stopped and kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     /// Id of the container; empty where there is none.
     pub(super) container: String,
     /// Id of the image it was made from; empty where there is none.
     pub(super) image: String,
-    /// Hash of what it was made from.
+    /// Hash of what it was made from; empty where it was stopped since.
     pub(super) spec_hash: String,
     /// Its first process, where it can be seen from here.
     pub(super) resident: Option<Resident>,
@@ -54,6 +54,18 @@ struct Written {
 /// Largest file that is read, in bytes.
 const LIMIT: u64 = 16 * 1024;
 
+impl Known {
+    /// The same container, stopped: nobody takes it for up, and it stays named.
+    pub(super) fn stopped(&self) -> Self {
+        Self { spec_hash: String::new(), resident: None, ..self.clone() }
+    }
+
+    /// Whether it was stopped by us and not brought up since.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.spec_hash.is_empty()
+    }
+}
+
 impl State {
     /// The file as `runtime` sees it; it need not be there.
     pub(super) fn new(file: PathBuf, runtime: Runtime) -> Self {
@@ -65,7 +77,7 @@ impl State {
         self.file.parent().unwrap_or(Path::new("."))
     }
 
-    /// Whether a sandbox was up when last heard of, of whatever spec.
+    /// Whether there was a sandbox when last heard of, of whatever spec.
     pub(super) fn names_any(&self) -> bool {
         self.known().is_some()
     }
@@ -174,6 +186,16 @@ mod tests {
         state.forget()?;
         state.forget()?;
         assert!(!names(&state, "5bec") && !state.names_any());
+        fs::remove_dir_all(&folder).during(Kind::Internal, "clean up")
+    }
+
+    #[test]
+    fn a_stopped_one_stays_named_and_is_not_up() -> Result<()> {
+        let folder = folder("state-stopped");
+        let state = State::new(folder.join("ada.json"), Runtime::Podman);
+        state.write(&known().stopped())?;
+        assert!(state.names_any() && !names(&state, "5bec") && state.resident().is_none());
+        assert!(state.known().is_some_and(|it| it.is_stopped()) && !known().is_stopped());
         fs::remove_dir_all(&folder).during(Kind::Internal, "clean up")
     }
 

@@ -248,12 +248,24 @@ fn without_docker_the_list_says_so() {
     fs::create_dir_all(world.home().join("data/sandboxes")).expect("a folder");
     fs::write(world.home().join("data/sandboxes/a.json"), "{}").expect("written");
     let told = without("DOCKER_HOST", "unix:///nonexistent.sock", "list");
-    assert!(told.contains("containers are not listed") && told.lines().count() == 1, "{told}");
+    let silent = "containers are not listed: no answer from Docker: ";
+    assert!(told.contains(silent) && told.lines().count() == 1, "{told}");
     let mut command = world.beige(["sandbox", "rm"]);
     let removed = Finished::from(command.env("PATH", "/nonexistent").output().expect("it runs"));
     assert!(removed.stderr.contains("no container is removed"), "{}", removed.stderr);
     let told = removed.expect(0).text();
     assert!(told.contains("forgot the container of a") && !told.contains("removed"), "{told}");
+}
+
+#[test]
+fn without_an_engine_no_image_is_built_and_both_are_named() {
+    let world = some_world();
+    let mut command = world.beige(["sandbox", "build"]);
+    let done = Finished::from(command.env("PATH", "/nonexistent").output().expect("it runs"));
+    for part in ["Docker: ", "Podman: ", "bubblewrap needs no image"] {
+        assert!(done.stderr.contains(part), "{}", done.stderr);
+    }
+    done.expect(1);
 }
 
 #[test]

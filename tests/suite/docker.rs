@@ -41,6 +41,8 @@ fn a_stop_stops_all_containers_and_keeps_them() {
         assert!(Command::new("kill").arg(&id).status().expect("kill runs").success());
         assert_eq!(gateway.wait().expect("it ends").code(), Some(0));
         assert!(before.iter().all(|it| world.state_of(it) == "exited"));
+        let text = world.run(["sandbox", "list"]).expect(0).text();
+        assert!(text.matches(" Stopped ").count() == 3 && !text.contains("Exited"), "{text}");
         world.start_gateway();
         wait_until("they run again", || before.iter().all(|it| world.state_of(it) == "running"));
         let mut after = world.containers();
@@ -193,6 +195,10 @@ fn sandboxes_are_listed_and_removed() {
         world.run(["sandbox", "rm"]).expect(0);
         assert_eq!(agents(world), [] as [&str; 0]);
         assert_eq!(world.sh("cat kept").expect(0).text(), "x\n");
+        // One that somebody else removed is not said to be removed now.
+        world.ask(&["rm", "-f", &world.container()]);
+        let done = world.run(["sandbox", "rm", "a"]).expect(0);
+        assert_eq!((done.text().as_str(), done.stderr.as_str()), ("", "no sandboxes\n"));
     });
 }
 

@@ -246,6 +246,49 @@ fn a_runtime_that_is_missing_fails_only_where_an_agent_needs_it() {
     expect(&report, "agent a", "failure", "Docker");
 }
 
+/// A world of bubblewrap on whose PATH a client only complains.
+#[track_caller]
+fn with_client(program: &str, complaint: &str, runtime: &str, code: i32) -> Option<Value> {
+    let world = World::on(Runtime::Bubblewrap)?;
+    let client = world.root.join(program);
+    let script = format!("#!/bin/sh\necho '{complaint}' >&2\nexit 1\n");
+    fs::write(&client, script).expect("written");
+    fs::set_permissions(&client, fs::Permissions::from_mode(0o755)).expect("set");
+    replace(&world, "runtime: 'bubblewrap'", &format!("runtime: '{runtime}'"));
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = [world.root.clone()].into_iter().chain(std::env::split_paths(&path));
+    let mut command = world.beige(["doctor", "--json"]);
+    command.env("PATH", std::env::join_paths(folders).expect("a PATH"));
+    Some(Finished::from(command.output().expect("beige runs")).expect(code).json())
+}
+
+#[test]
+fn an_engine_that_is_here_and_of_no_use_is_told_with_its_own_cure() {
+    let closed = "permission denied while trying to connect to /var/run/docker.sock";
+    if let Some(report) = with_client("docker", closed, "docker", 1) {
+        let (_, found, fix) = check_of(&report, "docker");
+        assert!(fix.contains("group `docker`") && !fix.contains("install"), "{fix}");
+        assert!(found.contains(closed) && !found.contains("group"), "{found}");
+    }
+    if let Some(report) = with_client("docker", closed, "bubblewrap", 0) {
+        expect(&report, "docker", "ok", "does not work here, and bubblewrap does without");
+    }
+    let no_ids = "Error: no subuid ranges found for user";
+    if let Some(report) = with_client("podman", no_ids, "podman", 1) {
+        let (_, _, fix) = check_of(&report, "podman");
+        assert!(fix.contains("--add-subuids") && fix.contains("podman system migrate"), "{fix}");
+    }
+    if let Some(report) = with_client("podman", "odd", "docker", doctor_of_docker()) {
+        let (_, found, _) = check_of(&report, "podman");
+        assert!(found.starts_with("it does not work here, and no agent needs it"), "{found}");
+    }
+}
+
+/// How a doctor exits where an agent is Docker's.
+fn doctor_of_docker() -> i32 {
+    i32::from(!runtimes().contains(&Runtime::Docker))
+}
+
 /// Limits without a cgroup are a warning: that is so where we are not root.
 fn check_status() -> &'static str {
     let own = fs::metadata("/proc/self").expect("a process list");

@@ -237,6 +237,33 @@ fn auto_keeps_to_it_while_it_lives_and_docker_ends_it() {
 }
 
 #[test]
+fn auto_keeps_to_an_engine_over_a_stop_of_the_gateway() {
+    let Some(world) = World::on(Runtime::Podman) else { return };
+    if World::on(Runtime::Docker).is_none() {
+        return;
+    }
+    world.write_config(&world.agent("a", "", "").replace("'podman'", "'auto'"), "");
+    let mut command = world.beige(["gateway", "start"]);
+    command.env("DOCKER_HOST", "unix:///nonexistent.sock");
+    Finished::from(command.output().unwrap()).expect(0);
+    world.sh("true").expect(0);
+    let first = world.container();
+    world.run(["gateway", "stop"]).expect(0);
+    assert_eq!(world.state_of(&first), "exited");
+    // Docker answers now.
+    world.start_gateway();
+    world.sh("true").expect(0);
+    assert_eq!((world.container(), containers(&world)), (first, vec![]));
+    world.run(["gateway", "stop"]).expect(0);
+    let report = world.run(["doctor", "--json"]).expect(0).text();
+    assert!(report.contains("podman, image"), "{report}");
+    // What is removed is forgotten.
+    world.run(["sandbox", "rm", "a"]).expect(0);
+    world.sh("true").expect(0);
+    assert_eq!((world.containers().len(), containers(&world).len()), (0, 1));
+}
+
+#[test]
 fn after_one_that_was_killed_the_next_call_makes_another_that_stays() {
     with_bubblewrap(|world| {
         for with_gateway in [false, true] {

@@ -8,7 +8,7 @@ use crate::config::{Agent, HOSTS_OWN_NETWORK, Home, Network, RuntimeChoice};
 use crate::error::{Error, Kind, Result};
 use crate::gateway::runtime::{Auto, decide, keeps_bubblewrap};
 use crate::sandbox::bubblewrap::{self, Bubblewrap, HostLayout};
-use crate::sandbox::containers::{Engine, Facts, engine_of, image};
+use crate::sandbox::containers::{Engine, Facts, engine_of, image, is_stopped};
 use crate::sandbox::foresee;
 pub(super) use engines::Containers;
 use engines::way_to_an_image;
@@ -93,7 +93,7 @@ const BUBBLEWRAP_FIX: &str =
 /// What an agent would get.
 fn judge_agent(home: &Home, agent: &Agent, runtimes: &Runtimes) -> Check {
     let name = format!("agent {}", agent.name);
-    let image = &agent.sandbox.image;
+    let (image, state) = (&agent.sandbox.image, home.sandbox_state(&agent.name));
     let served_by = |it: &Containers| it.serves(image).map(|()| Auto::Container(it.engine(), None));
     let decided = match agent.sandbox.runtime {
         RuntimeChoice::Docker => served_by(&runtimes.docker),
@@ -106,12 +106,12 @@ fn judge_agent(home: &Home, agent: &Agent, runtimes: &Runtimes) -> Check {
             let stays = || Auto::Bubblewrap(Error::new(Kind::Sandbox, STAYS));
             runtimes.bubblewrap_serves().map(|()| stays())
         }
-        RuntimeChoice::Auto => match engine_of(&home.sandbox_state(&agent.name)) {
-            Some(engine) if runtimes.of(engine).facts().is_err() => {
+        RuntimeChoice::Auto => match engine_of(&state) {
+            Some(engine) if runtimes.of(engine).facts().is_ok() => served_by(runtimes.of(engine)),
+            Some(engine) if !is_stopped(engine, &state) => {
                 return kept_by_silent(name, agent, engine);
             }
-            Some(engine) => served_by(runtimes.of(engine)),
-            None => decide(
+            _ => decide(
                 agent,
                 runtimes.docker.serves(image),
                 || runtimes.podman.serves(image),

@@ -222,7 +222,7 @@ fn recognised(pid: Pid, top: u32, spec: &Spec) -> Result<Option<Resident>> {
         return Ok(None);
     }
     let resident = Resident::look(pid);
-    if resident.is_some() && is_below(pid, top) && is_first(pid) {
+    if resident.is_some() && is_below(pid, top) && end::is_first(pid) {
         return Ok(resident);
     }
     let what = format!(
@@ -236,14 +236,6 @@ fn recognised(pid: Pid, top: u32, spec: &Spec) -> Result<Option<Resident>> {
 fn is_below(pid: u32, top: u32) -> bool {
     let parents = std::iter::successors(Some(pid), |it| Process::look(*it).map(|it| it.parent));
     parents.take(MOST_BETWEEN).any(|it| it == top)
-}
-
-/// Whether it is number 1 in the innermost of its namespaces; `true` where
-/// that cannot be seen.
-pub(super) fn is_first(pid: u32) -> bool {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let numbers = status.lines().find_map(|it| it.strip_prefix("NSpid:"));
-    numbers.is_none_or(|it| it.split_whitespace().next_back() == Some("1"))
 }
 
 #[cfg(test)]
@@ -286,6 +278,6 @@ mod tests {
         let parent = Process::look(own).unwrap().parent;
         assert!(is_below(own, own) && is_below(own, parent));
         assert!(!is_below(parent, own));
-        assert!(!is_first(own) || own == 1);
+        assert!(!end::is_first(own) || own == 1);
     }
 }

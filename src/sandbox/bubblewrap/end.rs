@@ -17,7 +17,6 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
 };
 
-use super::birth;
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::process::{self, Process};
 use crate::sandbox::{Resident, limits};
@@ -46,7 +45,7 @@ pub fn adopt_children() {
     let children = process::below(own).into_iter().filter(|it| it.parent == own);
     keep(children.filter_map(|it| {
         let residents = process::below(it.pid).into_iter().filter_map(|it| Resident::look(it.pid));
-        Some((residents.into_iter().find(|it| birth::is_first(it.pid)), number(it.pid)?))
+        Some((residents.into_iter().find(|it| is_first(it.pid)), number(it.pid)?))
     }));
     reap_ended();
 }
@@ -139,7 +138,7 @@ pub(super) fn end_all_that_show(sockets: &Path) -> Result<()> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|it| it.file_name().to_str()?.parse().ok());
     let residents = pids.filter_map(Resident::look).filter(|it| shows(it.pid, sockets));
-    residents.filter(|it| birth::is_first(it.pid)).try_for_each(end)
+    residents.filter(|it| is_first(it.pid)).try_for_each(end)
 }
 
 /// Kills exactly that process, if it is still there.
@@ -187,6 +186,14 @@ fn has_ended_within(process: &impl AsFd, limit: Duration) -> bool {
 
 fn number(pid: u32) -> Option<Pid> {
     i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+/// Whether it is number 1 in the innermost of its namespaces; `true` where
+/// that cannot be seen.
+pub(super) fn is_first(pid: u32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let numbers = status.lines().find_map(|it| it.strip_prefix("NSpid:"));
+    numbers.is_none_or(|it| it.split_whitespace().next_back() == Some("1"))
 }
 
 #[cfg(test)]

@@ -116,24 +116,41 @@ const HINTS: [&str; 5] = [
 
 /// What Podman says of hosts and users as such, whatever it is asked: doctor
 /// tells of the limits, and nothing of ours needs a shared mount.
-const KNOWN: [&str; 3] =
-    ["is not a shared mount", "Resource limits are not supported", "single mapping"];
+const KNOWN: [&str; 5] = [
+    "is not a shared mount",
+    "Resource limits are not supported",
+    "single mapping",
+    "Support for seccomp is experimental",
+    "User-selected graph driver",
+];
 
-/// The complaint on one line, without the client's hints.
+/// The complaint on one line, without the client's hints, and without the
+/// lines of its log unless they are all it says.
 pub(super) fn without_chatter(complaint: &str) -> String {
     let hint = |it: &str| {
         HINTS.iter().any(|hint| it.starts_with(hint))
             || KNOWN.iter().any(|known| it.contains(known))
     };
     let lines = complaint.lines().map(str::trim).filter(|it| !it.is_empty() && !hint(it));
-    let line = lines.collect::<Vec<_>>().join("; ");
+    let mut lines: Vec<&str> = lines.collect();
+    if !lines.iter().all(|it| is_logged(it)) {
+        lines.retain(|it| !is_logged(it));
+    }
+    let line = lines.join("; ");
     line.strip_prefix("docker: ").unwrap_or(&line).to_owned()
+}
+
+/// Whether a line is of Podman's log, which goes where its errors go.
+fn is_logged(line: &str) -> bool {
+    line.starts_with("time=\"") && line.contains(" level=")
 }
 
 /// What Podman says of a user without ids for its containers.
 pub(super) const NO_IDS: &str = "no subuid ranges found for this user";
 
-fn cure(complaint: &str) -> Option<&'static str> {
+/// What mends what an engine's client complains of, where that is known; it
+/// stands in parentheses behind the complaint in each error of this module.
+pub fn cure(complaint: &str) -> Option<&'static str> {
     let has = |it: &str| complaint.contains(it);
     if has("permission denied") && has("docker") && has("sock") {
         return Some(
@@ -207,6 +224,19 @@ mod tests {
         let ignored =
             "Resource limits are not supported and ignored on cgroups V1 rootless systems";
         assert_eq!(without_chatter(ignored), "");
+    }
+
+    #[test]
+    fn the_log_of_podman_does_not_hide_the_cause() {
+        let driver =
+            r#"time="t" level=error msg="User-selected graph driver \"overlay\" overwritten""#;
+        let logged = r#"time="t" level=warning msg="Failed to add conmon to cgroupfs""#;
+        let seccomp = "WARNING: Support for seccomp is experimental";
+        check(&format!("{driver}\n{logged}\n{seccomp}\nError: no."), "try: Error: no.");
+        check(&format!("{driver}\n{logged}"), &format!("try: {logged}"));
+        assert_eq!(without_chatter(&format!("{driver}\n{seccomp}")), "");
+        let limit = "WARNING: Your kernel does not support swap limit";
+        assert_eq!(without_chatter(&format!("{logged}\n{limit}")), limit);
     }
 
     #[test]

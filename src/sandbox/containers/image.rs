@@ -188,9 +188,10 @@ pub(super) fn ensure(engine: Engine, name: &str, lock_folder: &Path) -> Result<S
     }
     if name != DEFAULT {
         let text = format!(
-            "the image {name} is not here, and beige fetches none: `{} pull {name}`, \
-             or `beige sandbox build --image {name}`",
-            engine.program()
+            "the image {name} is not here for {title}, and beige fetches none: \
+             `{program} pull {name}`, or `beige sandbox build --runtime {program} --image {name}`",
+            title = engine.title(),
+            program = engine.program()
         );
         return Err(Error::new(Kind::Sandbox, text));
     }

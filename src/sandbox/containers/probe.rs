@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use tool_client::frame;
 
 use super::argv::exec_command;
+use super::client::without_chatter;
 use super::engine::Engine;
 use crate::error::{During, Kind, Result};
 use crate::sandbox::{Role, Spec, oneshot};
@@ -60,6 +61,7 @@ pub(super) fn look(engine: Engine, spec: &Spec) -> Result<View> {
         }
         Err(error) => return Err(error.within(doing)),
     };
+    let complaint = without_chatter(&complaint);
     Ok(match answer {
         Ok(answer) => judge(here, &answer),
         Err(error) if complaint.is_empty() => View::NoAnswer(error.to_string()),

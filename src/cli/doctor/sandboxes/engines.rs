@@ -8,7 +8,7 @@ use crate::cli::doctor::{Check, Patient};
 use crate::config::{Agent, RuntimeChoice};
 use crate::error::{Error, Kind, Result};
 use crate::gateway::runtime::no_image;
-use crate::sandbox::containers::{Engine, Facts, image};
+use crate::sandbox::containers::{Engine, Facts, cure, image};
 
 /// What was seen of an engine.
 pub(in crate::cli::doctor) struct Containers {
@@ -58,7 +58,7 @@ impl Containers {
             return Err(Error::new(Kind::Sandbox, text));
         }
         match self.lacks(name) && name != image::DEFAULT {
-            true => Err(no_image(name)),
+            true => Err(no_image(self.engine, name)),
             false => Ok(()),
         }
     }
@@ -170,34 +170,60 @@ fn judge_silent(engine: Engine, error: &Error, patient: &Patient, runtimes: &Run
         && runtimes.bubblewrap.is_err()
         && runtimes.podman.facts.is_err();
     let chooses = |it: &Agent| it.sandbox.runtime == RuntimeChoice::Auto;
+    let (found, fix) = found_and_fix(engine, error);
     if without_config || agents().any(needs) {
-        Check::failure(name, error.to_string(), fix(engine))
-    } else if engine == Engine::Docker && agents().any(chooses) && engine.is_installed() {
-        let found = format!("it does not answer, and {}: {error}", does_without(engine, runtimes));
-        Check::warning(name, found, fix(engine))
+        return Check::failure(name, found, fix);
+    }
+    let instead = does_without(engine, patient, runtimes);
+    match engine.is_installed() {
+        true if engine == Engine::Docker && agents().any(chooses) => {
+            Check::warning(name, format!("it does not answer, and {instead}: {found}"), fix)
+        }
+        true => Check::ok(name, format!("it does not work here, and {instead}: {found}")),
+        false => Check::ok(name, format!("not here, and {instead}: {found}")),
+    }
+}
+
+/// What those agents have that could have had a container of that engine.
+fn does_without(engine: Engine, patient: &Patient, runtimes: &Runtimes) -> &'static str {
+    let agents = || patient.config.iter().flat_map(|it| it.agents.values());
+    let has_podman = engine == Engine::Docker && runtimes.podman.facts.is_ok();
+    let chooses = |it: &Agent| it.sandbox.runtime == RuntimeChoice::Auto;
+    if has_podman && agents().any(chooses) {
+        "Podman does without"
+    } else if runtimes.bubblewrap.is_ok() && agents().all(|it| it.sandbox.may_be_bubblewrap()) {
+        "bubblewrap does without"
+    } else if has_podman && patient.config.is_none() {
+        "Podman does without"
     } else {
-        Check::ok(name, format!("not here, and {}: {error}", does_without(engine, runtimes)))
+        "no agent needs it"
     }
 }
 
-fn does_without(engine: Engine, runtimes: &Runtimes) -> &'static str {
-    match engine {
-        _ if runtimes.bubblewrap.is_ok() => "bubblewrap does without",
-        Engine::Docker => "Podman does without",
-        Engine::Podman | Engine::RootlessPodman => "no agent needs it",
+/// What an engine that is of no use says, without its cure, and the cure.
+fn found_and_fix(engine: Engine, error: &Error) -> (String, String) {
+    let text = error.to_string();
+    let other = match engine {
+        Engine::Docker => "set sandbox.runtime to \"podman\" or \"bubblewrap\"",
+        Engine::Podman | Engine::RootlessPodman => "set sandbox.runtime to \"bubblewrap\"",
+    };
+    match client_cure(engine, &text) {
+        Some(cure) => (text.replace(&format!(" ({cure})"), ""), format!("{cure}; or {other}")),
+        None => (text, format!("{}, or {other}", usual_fix(engine))),
     }
 }
 
-fn fix(engine: Engine) -> &'static str {
-    match engine {
-        Engine::Docker => {
-            "install Docker and start it (`systemctl start docker`), or set sandbox.runtime to \
-             \"podman\" or \"bubblewrap\""
-        }
-        Engine::Podman | Engine::RootlessPodman => {
-            "install the packages `podman` and `uidmap` and mend what is named (docs/podman.md), \
-             or set sandbox.runtime to \"bubblewrap\""
-        }
+/// A known cure; nothing that is not here has one but to come here.
+fn client_cure(engine: Engine, text: &str) -> Option<&'static str> {
+    cure(text).filter(|_| engine.is_installed())
+}
+
+fn usual_fix(engine: Engine) -> &'static str {
+    match (engine, engine.is_installed()) {
+        (Engine::Docker, false) => "install Docker and start it (`systemctl start docker`)",
+        (Engine::Docker, true) => "mend what is named (`docker version` tells more)",
+        (_, false) => "install the packages `podman` and `uidmap` (docs/podman.md)",
+        (_, true) => "mend what is named (docs/podman.md; `podman info` tells more)",
     }
 }
 
