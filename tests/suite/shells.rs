@@ -132,7 +132,7 @@ fn no_proposal_ever_complains() {
     assert!(done.stdout.is_empty() && done.stderr.is_empty(), "{done:?}");
     assert!(!world.home().exists());
     let done = world.run(["completions", "powershell"]).expect(2);
-    assert!(done.stderr.contains("none of bash, zsh, fish"), "{}", done.stderr);
+    assert!(done.stderr.contains("none of bash, zsh or fish"), "{}", done.stderr);
     world.run(["completions"]).expect(2);
     world.run(["completions", "answer"]).expect(2);
     world.run(["completions", "bash", "zsh"]).expect(2);
