@@ -1,6 +1,7 @@
-//! The agents' sockets: one an agent, whose path alone says who is calling. Everything a line holds is hostile: it is bounded, checked, and
-//! becomes a [`PluginCall`] for the toolbox, with the session looked up and
-//! never believed. What one agent sends can slow down that agent only.
+//! The agents' sockets: one an agent, whose path alone says who is calling.
+//! Everything a line holds is hostile: it is bounded, checked, and becomes a
+//! [`PluginCall`] for the toolbox, with the session looked up and never
+//! believed. What one agent sends can slow down that agent only.
 
 mod lines;
 mod reception;

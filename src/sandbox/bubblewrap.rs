@@ -136,8 +136,7 @@ impl Bubblewrap {
     /// Waits for one that was killed and is not gone: what is left of it still
     /// has the workspace, and nobody can tell any more whose it is.
     fn await_the_dying(&self) -> Result<()> {
-        let known = self.state.known().and_then(|it| it.resident);
-        known.filter(|it| it.lives() && !it.serves()).map_or(Ok(()), end::await_end)
+        self.state.ending().filter(|it| it.lives()).map_or(Ok(()), end::await_end)
     }
 
     /// Makes it. In its limits before anybody is told of it, so that nothing
@@ -156,7 +155,8 @@ impl Bubblewrap {
         match resident {
             Some(it) => log::info!("made the bubblewrap sandbox of `{agent}`: process {}", it.pid),
             None => log::warn!(
-                "the first process of the bubblewrap sandbox of `{agent}` is not seen in /proc, so                  each call gets a sandbox of its own"
+                "the first process of the bubblewrap sandbox of `{agent}` is not seen in /proc, so \
+                 each call gets a sandbox of its own"
             ),
         }
         newborn.keep();
@@ -255,7 +255,7 @@ impl Sandbox for Bubblewrap {
     }
 
     fn resident_has_ended(&self) -> bool {
-        self.state.known().and_then(|it| it.resident).is_some_and(|it| !it.serves())
+        self.state.ending().is_some()
     }
 
     /// A call sees its end before the process table does; a sandbox that still

@@ -9,9 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Signal, kill_process_group};
 
-use super::process::Process;
+use super::process::{Process, number};
 use super::talk::Way;
 use crate::error::{During, Error, Kind, Result};
 
@@ -124,7 +124,7 @@ impl Drop for Entered<'_> {
 /// not do: a bwrap that dies while it starts leaves a child behind that waits
 /// for its word for ever, and holds the pipes that we read.
 pub(super) fn kill_all_of(child: u32) {
-    if let Some(group) = i32::try_from(child).ok().and_then(Pid::from_raw) {
+    if let Some(group) = number(child) {
         // Fails only when all are gone already.
         let _ = kill_process_group(group, Signal::KILL);
     }

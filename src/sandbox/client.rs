@@ -27,7 +27,10 @@ const BYTES: &str = env!("TOOL_CLIENT_BYTES");
 pub(super) const MARK: &str = env!("TOOL_CLIENT_MARK");
 
 /// Its name in an agent's folder.
-const NAME: &str = "tool-client";
+pub(super) const NAME: &str = "tool-client";
+
+/// Its path in every sandbox, which sees that folder as `/beige`.
+pub(super) const INSIDE: &str = "/beige/tool-client";
 
 /// To be executed and not to be read: the kernel then starts it so that no
 /// process of its own user can trace it or open its memory, from its very

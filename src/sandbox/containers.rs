@@ -68,8 +68,7 @@ impl AgentContainer {
     /// Waits until the engine has noticed that the container's first process has
     /// ended: until then it calls it running, and nobody can enter.
     fn await_the_dying(&self) {
-        let known = self.state.known().and_then(|it| it.resident);
-        let Some(ended) = known.filter(|it| !it.serves()) else { return };
+        let Some(ended) = self.state.ending() else { return };
         let seen = client::inspect(self.engine, &self.name);
         if seen.is_ok_and(|it| it.is_some_and(|it| it.state.pid == ended.pid)) {
             let _ = oneshot::run(self.engine.command(&["wait", &self.name]), NOTICED_WITHIN);
@@ -307,7 +306,7 @@ impl Sandbox for AgentContainer {
     }
 
     fn resident_has_ended(&self) -> bool {
-        self.state.known().and_then(|it| it.resident).is_some_and(|it| !it.serves())
+        self.state.ending().is_some()
     }
 
     /// A call sees the end of its container before the daemon says so; one that

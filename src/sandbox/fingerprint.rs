@@ -11,8 +11,9 @@ use ring::digest::{SHA256, digest};
 use super::client;
 
 /// The hash of those words, of the build of tool-client, which is the first
-/// process inside and speaks with no other build of beige, and of which folders the mounts lead to now: one that was made anew
-/// under its old name is not the one that a running sandbox shows.
+/// process inside and speaks with no other build of beige, and of which folders
+/// the mounts lead to now: one that was made anew under its old name is not the
+/// one that a running sandbox shows.
 pub(super) fn of<'a>(
     words: impl IntoIterator<Item = impl AsRef<OsStr>>,
     folders: impl IntoIterator<Item = &'a Path>,

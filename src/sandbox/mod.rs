@@ -22,6 +22,7 @@ pub mod pump;
 mod state;
 mod succession;
 mod talk;
+mod wait;
 pub mod workspace;
 
 use std::collections::BTreeMap;

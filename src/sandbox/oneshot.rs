@@ -11,8 +11,9 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::{after, bounded, select};
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::process::{Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
+use super::process::number;
 use crate::error::{During, Error, Kind, Result};
 use crate::worker;
 
@@ -82,8 +83,7 @@ pub(super) fn converse<T: Send>(
 
 /// Waits until the program ends by itself; `None` if it had to be killed.
 fn end(child: &mut Child, name: &str, deadline: Duration) -> Result<Option<ExitStatus>> {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    let Some(pid) = pid else {
+    let Some(pid) = number(child.id()) else {
         return Err(Error::new(Kind::Internal, format!("`{name}` has no process id")));
     };
     thread::scope(|scope| {

@@ -32,9 +32,6 @@ use crate::error::{During, Error, Kind, Result};
 /// unless told.
 const DEFAULT_OWNER: Owner = Owner { uid: 10_000, gid: 10_000 };
 
-/// Where every launcher leads.
-const TOOL_CLIENT: &str = "/beige/tool-client";
-
 /// Always granted, and no programs: they get no launcher.
 const CORE_TOOLS: [&str; 4] = ["read", "write", "patch", "exec"];
 
@@ -259,11 +256,11 @@ fn launchers(folder: &Path, tools: &[String]) -> Result<()> {
 
 /// Another process that does the same meanwhile makes the same link.
 fn launch(launcher: &Path) -> io::Result<()> {
-    if fs::read_link(launcher).is_ok_and(|it| it == Path::new(TOOL_CLIENT)) {
+    if fs::read_link(launcher).is_ok_and(|it| it == Path::new(client::INSIDE)) {
         return Ok(());
     }
     removed_or_gone(fs::remove_file(launcher))?;
-    made_or_there(symlink(TOOL_CLIENT, launcher))
+    made_or_there(symlink(client::INSIDE, launcher))
 }
 
 fn removed_or_gone(removed: io::Result<()>) -> io::Result<()> {

@@ -5,15 +5,14 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::Resident;
+use super::wait::tells_by;
 
 /// Where the kernel shows its processes.
 const PROC: &str = "/proc";
@@ -71,11 +70,9 @@ impl Process {
         if !self.lives() {
             return true;
         }
-        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        let held = pid.and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
         // What is held now may be another that got the same pid; it lives then.
-        if let Some(held) = held.filter(|_| self.lives()) {
-            wait_for_end(&held, deadline);
+        if let Some(held) = hold(self.pid).filter(|_| self.lives()) {
+            let _ = tells_by(deadline, &[held.as_fd()]);
         }
         !self.lives()
     }
@@ -87,15 +84,15 @@ pub(super) fn have_ended(all: &[Process], deadline: Instant) -> bool {
     all.iter().all(|it| it.has_ended_by(deadline))
 }
 
-fn wait_for_end(held: &OwnedFd, deadline: Instant) {
-    let mut state = [PollFd::new(held, PollFlags::IN)];
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let Ok(left) = Timespec::try_from(left) else { return };
-        if !matches!(poll(&mut state, Some(&left)), Err(Errno::INTR)) {
-            return;
-        }
-    }
+/// A number as the kernel's calls take it.
+pub(super) fn number(pid: u32) -> Option<Pid> {
+    i32::try_from(pid).ok().and_then(Pid::from_raw)
+}
+
+/// A descriptor of the process that has this pid now: what it holds stays the
+/// same process. `None` if there is none.
+pub(super) fn hold(pid: u32) -> Option<OwnedFd> {
+    pidfd_open(number(pid)?, PidfdFlags::empty()).ok()
 }
 
 impl Resident {

@@ -97,6 +97,11 @@ impl State {
         self.known()?.resident.filter(|it| it.lives())
     }
 
+    /// The first process it names, if that has ended or has begun to.
+    pub(super) fn ending(&self) -> Option<Resident> {
+        self.known()?.resident.filter(|it| !it.serves())
+    }
+
     /// Writes what is known, whole or not at all.
     pub(super) fn write(&self, known: &Known) -> Result<()> {
         let doing = format!("write {}", self.file.display());

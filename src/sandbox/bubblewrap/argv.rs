@@ -16,6 +16,7 @@ use std::process::Command;
 
 use super::host::HostLayout;
 use crate::config::{Home, Network};
+use crate::sandbox::client::INSIDE;
 use crate::sandbox::{Role, Spec, fingerprint};
 
 /// Where the outer bwrap puts the folders that the inner one mounts.
@@ -82,7 +83,7 @@ fn inside(spec: &Spec, host: &HostLayout, leash: Option<&str>, arguments: &[&str
     }
     words.extend(leash.map(OsString::from));
     inner(&mut words, spec, host, &binds);
-    extend(&mut words, &["--", "/beige/tool-client"]);
+    extend(&mut words, &["--", INSIDE]);
     extend(&mut words, arguments);
     started(host, words)
 }

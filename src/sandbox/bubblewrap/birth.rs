@@ -7,13 +7,12 @@
 use std::fs;
 use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recv, recvmsg};
@@ -24,6 +23,7 @@ use super::end;
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::child::{complaint_file, kill_all_of, read_complaint};
 use crate::sandbox::process::{self, Process};
+use crate::sandbox::wait::tells_by;
 use crate::sandbox::{Resident, Spec};
 
 /// How long a sandbox may take until its first process is ready.
@@ -163,7 +163,7 @@ fn hear_ready(from: &UnixStream, deadline: Instant) -> Result<Word> {
     let want = frame::head(frame::READY, 0).during(Kind::Internal, doing)?;
     let (mut said, mut sayer) = (Vec::new(), None);
     while said.len() < want.len() {
-        if !is_readable(from, deadline).during(Kind::Sandbox, doing)? {
+        if !tells_by(deadline, &[from.as_fd()]).during(Kind::Sandbox, doing)? {
             return Ok(Word::Silent);
         }
         let mut piece = vec![0; want.len() - said.len()];
@@ -199,18 +199,6 @@ fn receive(
         _ => None,
     });
     Ok(Some((count, credentials)))
-}
-
-/// `false` once the deadline is past.
-fn is_readable(it: &UnixStream, deadline: Instant) -> rustix::io::Result<bool> {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(it, PollFlags::IN)], Some(&left)) {
-            Err(Errno::INTR) => {}
-            other => return other.map(|it| it > 0),
-        }
-    }
 }
 
 /// The process that said it is ready, as a resident: a tool-client below what

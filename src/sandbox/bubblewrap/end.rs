@@ -4,21 +4,21 @@
 //! this agent's cgroup. Nothing else is ever killed by its number.
 
 use std::fs;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
 };
 
 use crate::error::{During, Error, Kind, Result};
-use crate::sandbox::process::{self, Process};
+use crate::sandbox::process::{self, Process, hold, number};
+use crate::sandbox::wait::tells_by;
 use crate::sandbox::{Resident, limits};
 
 /// How long a killed sandbox may take to be gone: its last process takes the
@@ -143,8 +143,7 @@ pub(super) fn end_all_that_show(sockets: &Path) -> Result<()> {
 
 /// Kills exactly that process, if it is still there.
 pub(super) fn kill(it: &Process) {
-    let process = number(it.pid).and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
-    if let Some(process) = process.filter(|_| it.lives()) {
+    if let Some(process) = hold(it.pid).filter(|_| it.lives()) {
         // Fails only if it is gone.
         let _ = pidfd_send_signal(&process, Signal::KILL);
     }
@@ -152,8 +151,7 @@ pub(super) fn kill(it: &Process) {
 
 /// Whether a resident has ended, after a wait of at most that long.
 pub(super) fn is_gone_within(it: Resident, limit: Duration) -> bool {
-    let process = number(it.pid).and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
-    process.is_none_or(|process| !it.lives() || has_ended_within(&process, limit))
+    hold(it.pid).is_none_or(|process| !it.lives() || has_ended_within(&process, limit))
 }
 
 /// Waits for the bwrap around a resident that has ended, if it is a child of
@@ -172,20 +170,8 @@ fn see_off(resident: Resident) {
     }
 }
 
-fn has_ended_within(process: &impl AsFd, limit: Duration) -> bool {
-    let deadline = Instant::now() + limit;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&left)) {
-            Err(Errno::INTR) => {}
-            other => return other.is_ok_and(|it| it > 0),
-        }
-    }
-}
-
-fn number(pid: u32) -> Option<Pid> {
-    i32::try_from(pid).ok().and_then(Pid::from_raw)
+fn has_ended_within(process: &OwnedFd, limit: Duration) -> bool {
+    tells_by(Instant::now() + limit, &[process.as_fd()]).unwrap_or(false)
 }
 
 /// Whether it is number 1 in the innermost of its namespaces; `true` where

@@ -9,6 +9,7 @@ use std::process::Command;
 use super::engine::{Bounded, Engine, Terms};
 use crate::config::Network;
 use crate::error::{Error, Kind, Result};
+use crate::sandbox::client::INSIDE;
 use crate::sandbox::fingerprint::{self, hex};
 use crate::sandbox::{Role, Spec};
 
@@ -20,9 +21,6 @@ pub(super) const LABEL_INSTANCE: &str = "beige.instance";
 pub(super) const LABEL_AGENT: &str = "beige.agent";
 /// Label: [`spec_hash`] of what it was made from.
 pub(super) const LABEL_SPEC: &str = "beige.spec";
-
-/// Program of every role inside; comes with the mount at `/beige`.
-const TOOL_CLIENT: &str = "/beige/tool-client";
 
 /// Longest name of a container: also a host name, so that DNS sets the bound.
 const NAME_LIMIT: usize = 63;
@@ -71,7 +69,7 @@ pub(super) fn ulimits(terms: &Terms) -> Vec<String> {
 /// environment goes into its request, never into an argument.
 pub fn exec_command(engine: Engine, spec: &Spec, role: Role) -> Command {
     let name = container_name(&spec.instance, &spec.agent);
-    engine.command(&["exec", "-i", "-w", "/workspace", &name, TOOL_CLIENT, role.flag()])
+    engine.command(&["exec", "-i", "-w", "/workspace", &name, INSIDE, role.flag()])
 }
 
 /// Changes whenever the container must be made anew: it covers every
@@ -93,7 +91,7 @@ fn container_arguments(engine: Engine, spec: &Spec, bounds: Bounded) -> Result<V
             .map_err(|what| Error::new(Kind::Config, format!("{} {what}", engine.title())))?;
         arguments.extend(["--mount".into(), mount]);
     }
-    arguments.extend(["--workdir", "/workspace", "--entrypoint", TOOL_CLIENT].map(Into::into));
+    arguments.extend(["--workdir", "/workspace", "--entrypoint", INSIDE].map(Into::into));
     arguments.extend([spec.image.as_str(), "--init"].map(Into::into));
     Ok(arguments)
 }

@@ -9,6 +9,7 @@ use super::container::{Container, FORMAT};
 use super::engine::Engine;
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::Spec;
+use crate::sandbox::client::{INSIDE, NAME};
 use crate::sandbox::oneshot::{self, Finished};
 
 /// Time limit of a call that makes, changes or ends something.
@@ -85,7 +86,7 @@ pub(super) fn run_failure(engine: Engine, spec: &Spec, doing: &str, complaint: &
     if let Some(path) = named.filter(|it| it.exists()) {
         return other_file_system(engine, &path.display().to_string());
     }
-    if complaint.contains("/beige/tool-client") && spec.sockets.join("tool-client").exists() {
+    if complaint.contains(INSIDE) && spec.sockets.join(NAME).exists() {
         return other_file_system(engine, &spec.sockets.display().to_string());
     }
     failure(engine, doing, complaint)

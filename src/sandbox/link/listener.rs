@@ -4,24 +4,25 @@
 
 use std::fs::{self, Permissions};
 use std::io::ErrorKind;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with,
     bind, listen, recv, send, socket_with,
 };
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::Pid;
 use tool_client::link::{HELLO, MOST_PACKET, TAKEN};
 
 use super::is_quiet;
 use crate::error::{During, Kind, Result};
 use crate::sandbox::Resident;
+use crate::sandbox::process::hold;
+use crate::sandbox::wait::tells_by;
 
 /// Dialled sockets that the kernel keeps until they are taken.
 const BACKLOG: i32 = 64;
@@ -62,8 +63,7 @@ impl Listener {
     /// The link of that resident, if it has dialled or does within the limit;
     /// it is not waited for any longer than it lives.
     pub(super) fn take(&self, resident: Resident, limit: Duration) -> Option<OwnedFd> {
-        let held = i32::try_from(resident.pid).ok().and_then(Pid::from_raw);
-        let held = held.and_then(|it| pidfd_open(it, PidfdFlags::empty()).ok());
+        let held = hold(resident.pid);
         // One that has begun to end may take its time, but never dials.
         let limit = if resident.serves() { limit } else { Duration::ZERO };
         let deadline = Instant::now() + limit;
@@ -126,15 +126,6 @@ fn is_told(dialled: &OwnedFd) -> bool {
 /// Waits until something can be read, whether it can: not once the deadline has
 /// passed or that process has ended.
 fn readable(socket: &OwnedFd, process: Option<&OwnedFd>, deadline: Instant) -> bool {
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let Ok(left) = Timespec::try_from(left) else { return false };
-        let watched = [Some(socket), process].into_iter().flatten();
-        let mut states: Vec<_> = watched.map(|it| PollFd::new(it, PollFlags::IN)).collect();
-        match poll(&mut states, Some(&left)) {
-            Ok(_) => return states.first().is_some_and(|it| !it.revents().is_empty()),
-            Err(Errno::INTR) => {}
-            Err(_) => return false,
-        }
-    }
+    let watched: Vec<_> = [Some(socket), process].into_iter().flatten().map(AsFd::as_fd).collect();
+    tells_by(deadline, &watched).unwrap_or(false)
 }

@@ -101,7 +101,7 @@ fn everything_the_spec_names_is_there() {
     let agent = scratch.agent(&["git", "exec", "kv"]);
     let spec = scratch.prepare(&agent).unwrap();
     assert_eq!(names(&spec.launchers), ["git", "kv"]);
-    assert_eq!(fs::read_link(spec.launchers.join("git")).unwrap(), Path::new(TOOL_CLIENT));
+    assert_eq!(fs::read_link(spec.launchers.join("git")).unwrap(), Path::new(client::INSIDE));
     assert_eq!(names(&spec.sockets), ["tool-client"]);
     assert_eq!(fs::read(spec.sockets.join("tool-client")).unwrap(), b"client");
     assert_eq!(mode(&spec.sockets.join("tool-client")), 0o755);
@@ -132,7 +132,7 @@ fn a_second_time_changes_only_what_differs() {
     scratch.prepare(&agent).unwrap();
     assert_eq!(fs::metadata(&client).unwrap().ino(), first);
     assert_eq!(names(&spec.launchers), ["kept", "new"]);
-    assert_eq!(fs::read_link(spec.launchers.join("new")).unwrap(), Path::new(TOOL_CLIENT));
+    assert_eq!(fs::read_link(spec.launchers.join("new")).unwrap(), Path::new(client::INSIDE));
     let kept = fs::symlink_metadata(spec.launchers.join("kept")).unwrap();
     assert_eq!(kept.ino(), link.unwrap().ino());
     fs::remove_file(&client).unwrap();

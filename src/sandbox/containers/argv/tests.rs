@@ -70,9 +70,8 @@ fn missing(these: &[String], others: &[String]) -> String {
     missing.join(" ")
 }
 
-#[test]
-fn a_container_is_confined_and_runs_ours() {
-    let want = "run -d --label beige.spec=5bec --pull never --name beige-0123456789ab-ada \
+/// What every engine that holds all limits is asked for.
+const CONFINED: &str = "--pull never --name beige-0123456789ab-ada \
         --hostname ada --label beige.home=/h --label beige.instance=0123456789ab \
         --label beige.agent=ada --user 10:20 --cap-drop ALL --security-opt no-new-privileges \
         --pids-limit 7 --memory 1000 --memory-swap 1000 \
@@ -81,22 +80,20 @@ fn a_container_is_confined_and_runs_ours() {
         --mount type=bind,src=/h/l,dst=/tools/bin,readonly \
         --mount type=bind,src=/h/s,dst=/beige,readonly \
         --workdir /workspace --entrypoint /beige/tool-client box:1 --init";
+
+#[test]
+fn a_container_is_confined_and_runs_ours() {
+    let want = format!("run -d --label beige.spec=5bec {CONFINED}");
     assert_eq!(arguments(&spec()).join(" "), want);
 }
 
 #[test]
 fn podman_as_root_asks_for_no_more_than_the_host_grants() {
     let terms = Terms { ulimits: Some((1024, 32_768)), ..TERMS };
-    let want = "run -d --label beige.spec=5bec --ulimit nofile=1024:1024 \
-        --ulimit nproc=32768:32768 --pull never --name beige-0123456789ab-ada \
-        --hostname ada --label beige.home=/h --label beige.instance=0123456789ab \
-        --label beige.agent=ada --user 10:20 --cap-drop ALL --security-opt no-new-privileges \
-        --pids-limit 7 --memory 1000 --memory-swap 1000 \
-        --log-driver none --no-healthcheck \
-        --mount type=bind,src=/h/w,dst=/workspace \
-        --mount type=bind,src=/h/l,dst=/tools/bin,readonly \
-        --mount type=bind,src=/h/s,dst=/beige,readonly \
-        --workdir /workspace --entrypoint /beige/tool-client box:1 --init";
+    let want = format!(
+        "run -d --label beige.spec=5bec --ulimit nofile=1024:1024 --ulimit nproc=32768:32768 \
+         {CONFINED}"
+    );
     assert_eq!(arguments_of(Engine::Podman, &spec(), &terms).join(" "), want);
 }
 
