@@ -141,7 +141,9 @@ impl AgentSandbox {
         if role == Role::File {
             return Err(unfinished(why));
         }
-        let deadline = Instant::now() + GONE_WITHIN;
+        // Nobody kills for one that is silent: what it started is not waited for.
+        let patience = if is_silent { Duration::ZERO } else { GONE_WITHIN };
+        let deadline = Instant::now() + patience;
         let is_gone = ran.map(|it| process::have_ended(&it, deadline));
         match (is_gone, report) {
             (Some(true), Some(report)) if left_alive(&report) => {

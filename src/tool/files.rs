@@ -180,21 +180,9 @@ fn folder(path: &str, report: &Value) -> String {
     text
 }
 
-/// tool-client's refusal in words, with what it found near.
+/// tool-client's refusal in words.
 fn refused(report: &Value) -> Option<Answer> {
-    let error = report.get("error").and_then(Value::as_str)?;
-    let mut text = error.to_owned();
-    let near = report.get("near").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    let near: Vec<&str> = near.iter().filter_map(Value::as_str).collect();
-    if !near.is_empty() {
-        text.push_str(&format!("; did you mean: {}?", near.join(", ")));
-    }
-    if let Some(nearest) = report.get("nearest").filter(|it| it.is_object()) {
-        let line = nearest.get("line").and_then(Value::as_u64).unwrap_or(0);
-        let content = nearest.get("text").and_then(Value::as_str).unwrap_or_default();
-        text.push_str(&format!("; the nearest is line {line}: {content}"));
-    }
-    Some(Answer::error(text))
+    report.get("error").and_then(Value::as_str).map(Answer::error)
 }
 
 /// The required `path`.
@@ -264,9 +252,9 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_carries_what_is_near() {
-        let report = json!({"error": "no file a.txt", "code": "missing", "near": ["b.txt"]});
-        assert_eq!(refused(&report), Some(Answer::error("no file a.txt; did you mean: b.txt?")));
+    fn a_refusal_is_told_in_the_words_it_came_in() {
+        let report = json!({"error": "no file a.txt", "code": "missing"});
+        assert_eq!(refused(&report), Some(Answer::error("no file a.txt")));
         assert_eq!(refused(&json!({"bytes": 1})), None);
     }
 }

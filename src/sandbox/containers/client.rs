@@ -128,10 +128,9 @@ const KNOWN: [&str; 5] = [
 /// The complaint on one line, without the client's hints, and without the
 /// lines of its log unless they are all it says.
 pub(super) fn without_chatter(complaint: &str) -> String {
-    let hint = |it: &str| {
-        HINTS.iter().any(|hint| it.starts_with(hint))
-            || KNOWN.iter().any(|known| it.contains(known))
-    };
+    // An error may quote another program that says the same.
+    let known = |it: &str| !it.starts_with("Error") && KNOWN.iter().any(|known| it.contains(known));
+    let hint = |it: &str| HINTS.iter().any(|hint| it.starts_with(hint)) || known(it);
     let lines = complaint.lines().map(str::trim).filter(|it| !it.is_empty() && !hint(it));
     let mut lines: Vec<&str> = lines.collect();
     if !lines.iter().all(|it| is_logged(it)) {
@@ -238,6 +237,18 @@ mod tests {
         assert_eq!(without_chatter(&format!("{driver}\n{seccomp}")), "");
         let limit = "WARNING: Your kernel does not support swap limit";
         assert_eq!(without_chatter(&format!("{logged}\n{limit}")), limit);
+    }
+
+    #[test]
+    fn an_error_that_quotes_what_is_left_out_is_told_whole() {
+        let said =
+            r#"Error: slirp4netns failed: "no\nWARNING: Support for seccomp is experimental""#;
+        check(
+            said,
+            &format!(
+                "try: {said} (install the package `slirp4netns`, or set sandbox.network to \"none\")"
+            ),
+        );
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub(crate) fn near(place: &Place<'_>) -> Vec<String> {
             let names = entries
                 .take(MOST_ENTRIES)
                 .filter_map(|it| it.ok()?.file_name().to_str().ok().map(String::from))
-                .filter(|it| it != "." && it != "..");
+                .filter(|it| it != "." && it != ".." && name.to_str() != Some(it));
             let prefix = asked.parent();
             return nearest(&name.to_string_lossy(), names)
                 .into_iter()

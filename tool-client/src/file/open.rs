@@ -78,15 +78,19 @@ pub(crate) fn stat(place: &Place<'_>) -> Result<Value, Failure> {
     }))
 }
 
-/// Adds the near names to a failure that says that nothing is there.
+/// Adds what a link leads to, and the near names, to a failure that says that
+/// nothing is there.
 fn with_near(failure: Failure, place: &Place<'_>) -> Failure {
     if failure.code != Code::Missing {
         return failure;
     }
     let near = near::near(place);
     let mut text = failure.text.clone();
-    if !near.is_empty() {
-        text.push_str(&format!("; near it: {}", near.join(", ")));
+    if let Some(to) = place.root.link_at(&place.path) {
+        text.push_str(&format!(": the link leads to {}, which is not there", to.display()));
     }
-    Failure::new(Code::Missing, text).with("near", near)
+    if !near.is_empty() {
+        text.push_str(&format!("; did you mean: {}?", near.join(", ")));
+    }
+    Failure::new(Code::Missing, text)
 }

@@ -218,8 +218,7 @@ fn explain(unclear: &Unclear, place: &Place<'_>, content: &[u8], old: &[u8]) -> 
             };
             let text =
                 format!("{text}; nearest is line {}: {} ({})", near.line, near.text, near.why);
-            let near = json!({ "line": near.line, "text": near.text, "why": near.why });
-            Failure::new(Code::NoMatch, text).with("nearest", near)
+            Failure::new(Code::NoMatch, text)
         }
     }
 }

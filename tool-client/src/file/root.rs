@@ -104,6 +104,13 @@ impl Root {
         Err(Errno::LOOP)
     }
 
+    /// Where the link at the end of an absolute path leads, if there is one.
+    pub(crate) fn link_at(&self, path: &Path) -> Option<PathBuf> {
+        let folder = self.enter(path.parent()?).ok()?;
+        let to = readlinkat(&folder, path.file_name()?, Vec::new()).ok()?;
+        Some(OsStr::from_bytes(to.as_bytes()).into())
+    }
+
     /// Opens a folder, made with those above it if missing.
     fn folder_at(&self, path: &Path) -> Result<OwnedFd> {
         let missing = match self.enter(path) {
