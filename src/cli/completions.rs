@@ -129,7 +129,7 @@ fn models(config: &Config, agent: Option<&str>) -> Vec<String> {
     let one = agent.and_then(|it| config.agents.get(it));
     let agents: Vec<&Agent> = one.map_or_else(|| config.agents.values().collect(), |it| vec![it]);
     let mut names: Vec<String> =
-        agents.iter().map(|it| format!("{}/{}", it.model.provider, it.model.model)).collect();
+        agents.iter().flat_map(|it| it.choices()).map(|it| it.model.to_string()).collect();
     names.sort_unstable();
     names.dedup();
     names

@@ -153,7 +153,8 @@ fn slow_checks(patient: &Patient) -> Result<Vec<Check>> {
     }));
     for (name, provider) in patient.config.iter().flat_map(|it| &it.providers) {
         let agents = patient.config.iter().flat_map(|it| it.agents.values());
-        let models = agents.map(|it| &it.model).filter(|it| it.provider == *name);
+        let choices = agents.flat_map(|it| it.choices());
+        let models = choices.map(|it| &it.model).filter(|it| it.provider == *name);
         let mut models: Vec<&str> = models.map(|it| it.model.as_str()).collect();
         models.sort_unstable();
         models.dedup();

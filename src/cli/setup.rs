@@ -80,7 +80,7 @@ fn next_steps(file: &Path, home: &Home) -> String {
     };
     let agent = config.agents.keys().find(|it| *it == FIRST_AGENT);
     let agent = agent.or_else(|| config.agents.keys().next()).map_or(FIRST_AGENT, |it| it);
-    let provider = config.agents.get(agent).map(|it| &it.model.provider);
+    let provider = config.agents.get(agent).map(|it| &it.primary.model.provider);
     let provider = provider.and_then(|it| config.providers.get(it));
     let plays = provider.is_some_and(|it| it.api == Api::Replay);
     let line = |command: String, what: &str| format!("  {command:<37}  {what}\n");

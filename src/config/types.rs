@@ -2,6 +2,7 @@
 //! Nothing here knows JSON5, files or defaults; a value that exists is checked.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -38,14 +39,32 @@ pub enum Api {
     Replay,
     /// `POST {base}/chat/completions`, answered by server-sent events.
     OpenAiCompletions,
+    /// `POST {base}/responses`, likewise.
+    OpenAiResponses,
+    /// `POST {base}/v1/messages`, likewise.
+    AnthropicMessages,
+    /// `POST {base}/models/{model}:streamGenerateContent?alt=sse`.
+    GoogleGenerativeAi,
 }
 
 impl Api {
+    /// Every protocol.
+    pub const ALL: [Self; 5] = [
+        Self::Replay,
+        Self::OpenAiCompletions,
+        Self::OpenAiResponses,
+        Self::AnthropicMessages,
+        Self::GoogleGenerativeAi,
+    ];
+
     /// The name in the configuration and in session files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Replay => "replay",
             Self::OpenAiCompletions => "openai-completions",
+            Self::OpenAiResponses => "openai-responses",
+            Self::AnthropicMessages => "anthropic-messages",
+            Self::GoogleGenerativeAi => "google-generative-ai",
         }
     }
 }
@@ -61,6 +80,8 @@ pub struct Provider {
     pub concurrency: Option<NonZeroUsize>,
     /// What is said about its models, by id.
     pub models: BTreeMap<String, ModelFacts>,
+    /// The cassette that what it says is appended to.
+    pub record: Option<PathBuf>,
 }
 
 /// Where a provider's answers come from.
@@ -117,6 +138,8 @@ pub struct ModelFacts {
     pub images: Option<bool>,
     /// What its tokens cost.
     pub cost: Option<Price>,
+    /// Whether it writes its tool calls as text, for want of native ones.
+    pub text_tools: bool,
 }
 
 /// What tokens cost, in US dollars a million.
@@ -154,13 +177,71 @@ pub struct ModelRef {
     pub model: String,
 }
 
+/// `provider/model`.
+impl fmt::Display for ModelRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.provider, self.model)
+    }
+}
+
+/// A model that an agent may use, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ModelChoice {
+    /// Which one.
+    pub model: ModelRef,
+    /// How hard it is told to think.
+    pub thinking: ThinkingLevel,
+    /// Tokens of context from which on the conversation is compacted; `None`
+    /// leaves it to the model's own window.
+    pub compaction_threshold: Option<u64>,
+}
+
+/// How hard a model is told to think.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum ThinkingLevel {
+    /// Not at all.
+    #[default]
+    Off,
+    /// The least that it can.
+    Minimal,
+    /// A little.
+    Low,
+    /// More.
+    Medium,
+    /// The most.
+    High,
+}
+
+impl ThinkingLevel {
+    /// Every level, the least first.
+    pub const ALL: [Self; 5] = [Self::Off, Self::Minimal, Self::Low, Self::Medium, Self::High];
+
+    /// The word in the configuration and in session files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Minimal => "minimal",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+
+    /// The level of that word.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+}
+
 /// One entry of `agents`.
 #[derive(Clone, Debug)]
 pub struct Agent {
     /// Its name.
     pub name: String,
     /// The model that answers.
-    pub model: ModelRef,
+    pub primary: ModelChoice,
+    /// Those that answer when it cannot, in their order.
+    pub fallbacks: Vec<ModelChoice>,
     /// Plugin tools it may use; the four core tools are always there.
     pub tools: Vec<String>,
     /// The folder it works in, resolved.
@@ -173,6 +254,13 @@ pub struct Agent {
     pub sandbox: SandboxConfig,
     /// Bounds of its work.
     pub limits: Limits,
+}
+
+impl Agent {
+    /// All models that it may use, the first choice first.
+    pub fn choices(&self) -> impl Iterator<Item = &ModelChoice> {
+        std::iter::once(&self.primary).chain(&self.fallbacks)
+    }
 }
 
 /// `agents.<name>.sandbox`.
@@ -266,10 +354,16 @@ pub struct MountConfig {
 }
 
 /// `agents.<name>.limits`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Model calls in one turn.
     pub max_turns: u32,
+    /// How long a turn may take, before a further model call.
+    pub max_turn_time: Option<Duration>,
+    /// Tokens that a turn may take, of all kinds.
+    pub max_turn_tokens: Option<u64>,
+    /// What a turn may cost, in US dollars.
+    pub max_turn_cost: Option<f64>,
     /// Bytes of one tool's output that the model sees.
     pub max_tool_output_bytes: usize,
     /// Time limit of a command in a turn.

@@ -283,11 +283,15 @@ impl Engine {
         request.session_key = Some(key);
         if let (Some(wanted), Some(agent)) =
             (&request.model, self.config.agents.get(&request.agent))
-            && *wanted != agent.model
+            && *wanted != agent.primary.model
         {
             let what = format!(
                 "the agent `{}` may not use {}/{}; its model is {}/{}",
-                agent.name, wanted.provider, wanted.model, agent.model.provider, agent.model.model
+                agent.name,
+                wanted.provider,
+                wanted.model,
+                agent.primary.model.provider,
+                agent.primary.model.model
             );
             return Err(Error::new(Kind::Denied, what));
         }

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::{Engine, session_ref};
 use crate::clock;
-use crate::config::{Agent, ModelRef};
+use crate::config::{Agent, ModelChoice, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::AgentSandbox;
 use crate::tool::Caller;
@@ -61,7 +61,7 @@ fn log_end(engine: &Engine, request: &PromptRequest, last: &TurnEvent) {
     }
     let (agent, session) = (&request.agent, request.session_key.as_deref().unwrap_or_default());
     let model = request.model.as_ref();
-    let model = model.or_else(|| engine.config.agents.get(agent).map(|it| &it.model));
+    let model = model.or_else(|| engine.config.agents.get(agent).map(|it| &it.primary.model));
     let model = model.map(|it| format!("{}/{}", it.provider, it.model)).unwrap_or_default();
     let turn = format!("the turn of `{agent}` in `{session}` with {model}");
     match last {
@@ -88,7 +88,8 @@ fn try_turn(
     };
     let key = request.session_key.clone().unwrap_or_default();
     let mut conversation = engine.store.open(&key, &agent.name, clock::now())?;
-    let model = request.model.as_ref().unwrap_or(&agent.model);
+    let choices: Vec<&ModelChoice> = from_choice(agent, request.model.as_ref());
+    let model = &choices[0].model;
     let notes = workspace_notes(&equipment.sandbox, cancel);
     let system = Prompt {
         agent: &agent.name,
@@ -107,7 +108,7 @@ fn try_turn(
     };
     let turn = Turn {
         session_key: &key,
-        model,
+        choices: &choices,
         system: &system,
         tools: &core_tools(),
         limits: agent.limits,
@@ -116,6 +117,12 @@ fn try_turn(
         redactor: &engine.redactor,
     };
     turn.run(&mut conversation, &request.message, events, cancel).map(drop)
+}
+
+/// The models that may answer: from the wanted one on, or all.
+fn from_choice<'a>(agent: &'a Agent, wanted: Option<&ModelRef>) -> Vec<&'a ModelChoice> {
+    let start = wanted.and_then(|it| agent.choices().position(|choice| choice.model == *it));
+    agent.choices().skip(start.unwrap_or(0)).collect()
 }
 
 fn caller(agent: &Agent, key: &str, model: &ModelRef) -> Caller {

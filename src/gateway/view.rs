@@ -169,10 +169,10 @@ impl ConfigView {
 
 /// The models that an agent may use.
 pub(super) fn models_of(agent: &Agent, config: &Config) -> Vec<ModelCard> {
-    let provider = config.providers.get(&agent.model.provider);
+    let provider = config.providers.get(&agent.primary.model.provider);
     let card = provider.map(|it| {
-        let said = it.models.get(&agent.model.model).cloned().unwrap_or_default();
-        card(&agent.model, it.api, base_url(it), &said)
+        let said = it.models.get(&agent.primary.model.model).cloned().unwrap_or_default();
+        card(&agent.primary.model, it.api, base_url(it), &said)
     });
     card.into_iter().collect()
 }
@@ -186,7 +186,8 @@ fn base_url(provider: &Provider) -> Option<&str> {
 
 impl ModelView {
     fn of(agent: &Agent) -> Self {
-        let (provider, model) = (agent.model.provider.clone(), agent.model.model.clone());
+        let (provider, model) =
+            (agent.primary.model.provider.clone(), agent.primary.model.model.clone());
         Self { provider, model }
     }
 }

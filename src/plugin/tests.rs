@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::json;
 
 use super::*;
-use crate::config::{Agent, Limits, ModelRef, RuntimeChoice, SandboxConfig, UserChoice};
+use crate::config::{
+    Agent, Limits, ModelChoice, ModelRef, RuntimeChoice, SandboxConfig, ThinkingLevel, UserChoice,
+};
 
 /// A folder of one test, removed at its end.
 pub(crate) struct Scratch(PathBuf);
@@ -77,7 +79,12 @@ fn agent(tools: &[&str], plugin_configs: Value) -> Agent {
     let configs = plugin_configs.as_object().cloned().unwrap_or_default();
     Agent {
         name: "a".into(),
-        model: ModelRef { provider: "p".into(), model: "m".into() },
+        primary: ModelChoice {
+            model: ModelRef { provider: "p".into(), model: "m".into() },
+            thinking: ThinkingLevel::Off,
+            compaction_threshold: None,
+        },
+        fallbacks: Vec::new(),
         tools: tools.iter().map(|it| (*it).to_owned()).collect(),
         workspace: "/w".into(),
         plugin_configs: configs.into_iter().collect(),
@@ -96,6 +103,9 @@ fn agent(tools: &[&str], plugin_configs: Value) -> Agent {
         },
         limits: Limits {
             max_turns: 1,
+            max_turn_time: None,
+            max_turn_tokens: None,
+            max_turn_cost: None,
             max_tool_output_bytes: 1,
             exec_timeout: Duration::ZERO,
             http_exec_timeout: Duration::ZERO,

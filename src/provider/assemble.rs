@@ -40,6 +40,8 @@ pub struct BrokenCall {
 pub(super) struct Assembly {
     message: Assistant,
     price: Option<Price>,
+    /// Where it comes from; goes with what is opaque in it.
+    endpoint: String,
     parts: Vec<Part>,
     /// The part of each call, by its slot.
     calls: HashMap<u64, usize>,
@@ -63,8 +65,13 @@ impl Assembly {
             timestamp: now.unix_millis(),
             ..Assistant::default()
         };
-        let (parts, calls) = (Vec::new(), HashMap::new());
-        Self { message, price: None, parts, calls, touched: 0, stop: None }
+        let (parts, calls, endpoint) = (Vec::new(), HashMap::new(), String::new());
+        Self { message, price: None, endpoint, parts, calls, touched: 0, stop: None }
+    }
+
+    /// The same, with where it comes from.
+    pub(super) fn from(self, endpoint: &str) -> Self {
+        Self { endpoint: endpoint.to_owned(), ..self }
     }
 
     /// The same, with what its tokens cost, if that is known.
@@ -108,6 +115,7 @@ impl Assembly {
             }
         }));
         message.stop_reason = stop;
+        note_endpoint(&mut message, &self.endpoint);
         Ok(Answer { message, broken })
     }
 
@@ -124,6 +132,7 @@ impl Assembly {
             _ => StopReason::Error,
         };
         partial.error_message = Some(fault.to_string());
+        note_endpoint(&mut partial, &self.endpoint);
         Box::new(Failure { fault, partial })
     }
 
@@ -181,6 +190,20 @@ impl Assembly {
             }
             arguments.push_str(&piece.arguments);
         }
+    }
+}
+
+/// Notes where an answer comes from that holds opaque data.
+fn note_endpoint(message: &mut Assistant, endpoint: &str) {
+    let is_opaque = message.content.iter().any(|it| match it {
+        Block::Text(it) => it.text_signature.is_some(),
+        Block::Thinking(it) => it.thinking_signature.is_some(),
+        Block::ToolCall(it) => it.thought_signature.is_some(),
+        Block::Image(_) | Block::Unknown(_) => false,
+    });
+    if is_opaque && !endpoint.is_empty() {
+        let mark = message.beige.get_or_insert_with(|| Value::Object(Map::new()));
+        mark["endpoint"] = endpoint.into();
     }
 }
 

@@ -112,6 +112,7 @@ mod tests {
             reasoning: Some(true),
             images: Some(true),
             cost: Some(Price { input: 0.5, output: 2.0, cache_read: 0.1, cache_write: 0.0 }),
+            ..ModelFacts::default()
         };
         check(
             Some("http://127.0.0.1:9/v1"),

@@ -4,13 +4,19 @@
 //! place where bytes travel: the provider's pool carries a dialect's bytes to
 //! its other end and back, and the deltas are put together to an answer.
 
+mod anthropic;
 mod assemble;
 pub mod facts;
 mod failure;
+mod field;
 mod glob;
+mod google;
 mod http;
+mod ids;
 mod json;
 mod openai_chat;
+mod openai_responses;
+mod origin;
 mod pool;
 pub mod probe;
 mod replay;
@@ -26,15 +32,19 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use assemble::{Answer, BrokenCall};
+pub use origin::Origin;
 pub use pool::Load;
 
 use crate::clock;
-use crate::config::{self, Api, Findings, KeyPath, ModelFacts, ModelRef, Reach};
+use crate::config::{self, Api, Findings, KeyPath, ModelFacts, ModelRef, Reach, ThinkingLevel};
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::worker::Cancel;
+use anthropic::Anthropic;
 use assemble::Assembly;
+use google::Google;
 use http::{Post, Target};
 use openai_chat::OpenAiChat;
+use openai_responses::OpenAiResponses;
 use pool::{MakeCarrier, Patience, Pool};
 use replay::Replay;
 use tape::Tape;
@@ -60,9 +70,32 @@ pub struct Request<'a> {
     pub facts: &'a ModelFacts,
     /// The tools it may call.
     pub tools: &'a [ToolDefinition],
+    /// How hard it is told to think.
+    pub thinking: ThinkingLevel,
+    /// Tokens that it may write, where the caller bounds them itself.
+    pub max_tokens: Option<u64>,
+    /// How freely it chooses its words, where the caller says so.
+    pub temperature: Option<f64>,
     /// The `beige` fields that this provider wrote into earlier answers of the
     /// session, oldest first.
     pub marks: &'a [Value],
+}
+
+impl<'a> Request<'a> {
+    /// A conversation and nothing else: no system prompt, no tools, no wishes.
+    pub fn new(model: &'a ModelRef, facts: &'a ModelFacts, messages: &'a [Message]) -> Self {
+        Self {
+            model,
+            system: "",
+            messages,
+            facts,
+            tools: &[],
+            thinking: ThinkingLevel::Off,
+            max_tokens: None,
+            temperature: None,
+            marks: &[],
+        }
+    }
 }
 
 /// A tool as a model is told of it.
@@ -78,8 +111,9 @@ pub struct ToolDefinition {
 
 /// One wire dialect.
 pub trait Provider: Send + Sync {
-    /// The request in its words.
-    fn encode(&self, request: &Request<'_>) -> Result<Wire, Fault>;
+    /// The request in its words. What of the conversation is opaque goes back
+    /// only to its origin.
+    fn encode(&self, request: &Request<'_>, origin: &Origin<'_>) -> Result<Wire, Fault>;
 
     /// Reads one answer.
     fn decoder(&self) -> Box<dyn Decoder>;
@@ -164,6 +198,9 @@ pub enum Fault {
     Refused(String),
     /// The conversation is longer than the model reads.
     TooLong(String),
+    /// It does not take its own opaque data back, such as a signature of a
+    /// thought.
+    Stale(String),
     /// It was called off.
     Cancelled,
     /// Nothing at all happened for as long as a turn may be silent.
@@ -207,6 +244,7 @@ impl Fault {
             Self::Cut(_) => "cut",
             Self::Refused(_) => "refused",
             Self::TooLong(_) => "context_length",
+            Self::Stale(_) => "refused",
             Self::Cancelled => "aborted",
             Self::Inactive(_) => "inactive",
             Self::Ours(_) => "internal",
@@ -221,6 +259,7 @@ impl Fault {
             Self::Cut(text) => Self::Cut(words(text)),
             Self::Refused(text) => Self::Refused(words(text)),
             Self::TooLong(text) => Self::TooLong(words(text)),
+            Self::Stale(text) => Self::Stale(words(text)),
             Self::Cancelled => Self::Cancelled,
             Self::Inactive(text) => Self::Inactive(words(text)),
             Self::Ours(text) => Self::Ours(words(text)),
@@ -236,6 +275,7 @@ impl fmt::Display for Fault {
             | Self::Cut(text)
             | Self::Refused(text)
             | Self::TooLong(text)
+            | Self::Stale(text)
             | Self::Inactive(text)
             | Self::Ours(text) => f.write_str(text),
             Self::Cancelled => f.write_str("the call was called off"),
@@ -299,22 +339,50 @@ impl Registry {
         cancel: &Cancel,
         on_delta: &mut dyn FnMut(&Delta),
     ) -> Result<Answer, Box<Failure>> {
+        let origin = Origin::new(request.model, self.endpoint(request.model));
+        match self.call_once(request, &origin, inactivity, cancel, on_delta) {
+            // Once, and before anything of an answer has come.
+            Err(failure) if matches!(failure.fault, Fault::Stale(_)) => {
+                log::info!("{}: asked again without opaque data", failure.fault);
+                self.call_once(request, &origin.without_opaque(), inactivity, cancel, on_delta)
+            }
+            called => called,
+        }
+    }
+
+    fn call_once(
+        &self,
+        request: &Request<'_>,
+        origin: &Origin<'_>,
+        inactivity: Duration,
+        cancel: &Cancel,
+        on_delta: &mut dyn FnMut(&Delta),
+    ) -> Result<Answer, Box<Failure>> {
         let api = self.api_name(request.model);
         let assembly = Assembly::new(api, request.model, clock::now());
-        let mut assembly = assembly.at(request.facts.cost);
+        let mut assembly = assembly.at(request.facts.cost).from(origin.endpoint());
         let mut pass_on = |delta| {
             on_delta(&delta);
             assembly.take(delta);
         };
-        match self.carry(request, inactivity, cancel, &mut pass_on) {
+        match self.carry(request, origin, inactivity, cancel, &mut pass_on) {
             Ok(()) => assembly.finish(),
             Err(fault) => Err(assembly.fail(fault)),
+        }
+    }
+
+    /// Where a model is asked; empty for one that is played back.
+    fn endpoint(&self, model: &ModelRef) -> &str {
+        match self.providers.get(&model.provider).map(|it| &it.reach) {
+            Some(Reach::Endpoint(endpoint)) => &endpoint.base_url,
+            Some(Reach::Cassette(_)) | None => "",
         }
     }
 
     fn carry(
         &self,
         request: &Request<'_>,
+        origin: &Origin<'_>,
         inactivity: Duration,
         cancel: &Cancel,
         pass_on: &mut dyn FnMut(Delta),
@@ -323,7 +391,7 @@ impl Registry {
         let Some(entry) = self.providers.get(name) else {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
-        let wire = entry.dialect.encode(request)?;
+        let wire = entry.dialect.encode(request, origin)?;
         let patience = entry.patience(inactivity);
         entry.pool.call(wire, entry.dialect.decoder(), patience, cancel, pass_on)
     }
@@ -371,11 +439,21 @@ fn ends(name: &str, provider: &config::Provider) -> (Box<dyn Provider>, MakeCarr
             (Box::new(Replay::new(tape.name())), Box::new(move || Box::new(tape.clone())))
         }
         Reach::Endpoint(endpoint) => {
-            let dialect = OpenAiChat::new(name);
+            let dialect = dialect(name, provider.api);
             let target = Arc::new(Target::new(name, endpoint, dialect.key_header()));
             let post = move || Box::new(Post::new(Arc::clone(&target))) as Box<dyn pool::Carrier>;
-            (Box::new(dialect), Box::new(post))
+            (dialect, Box::new(post))
         }
+    }
+}
+
+/// The dialect of a provider that is a server.
+fn dialect(name: &str, api: Api) -> Box<dyn Provider> {
+    match api {
+        Api::Replay | Api::OpenAiCompletions => Box::new(OpenAiChat::new(name)),
+        Api::OpenAiResponses => Box::new(OpenAiResponses::new(name)),
+        Api::AnthropicMessages => Box::new(Anthropic::new(name)),
+        Api::GoogleGenerativeAi => Box::new(Google::new(name)),
     }
 }
 

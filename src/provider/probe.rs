@@ -187,7 +187,13 @@ mod tests {
             timeouts: Timeouts { connect: second, first_byte: second, idle: second },
         };
         let reach = Reach::Endpoint(Box::new(endpoint));
-        Provider { api: Api::OpenAiCompletions, reach, concurrency: None, models: BTreeMap::new() }
+        Provider {
+            api: Api::OpenAiCompletions,
+            reach,
+            concurrency: None,
+            models: BTreeMap::new(),
+            record: None,
+        }
     }
 
     /// What is found at a server that answers each request with these bytes,

@@ -5,7 +5,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{CallPiece, Decoder, Delta, Fault, Provider, Request, Wire};
+use super::{CallPiece, Decoder, Delta, Fault, Origin, Provider, Request, Wire};
 use crate::message::{Cost, Message, StopReason, Usage};
 
 /// The dialect of one provider.
@@ -142,7 +142,7 @@ impl Replay {
 }
 
 impl Provider for Replay {
-    fn encode(&self, request: &Request<'_>) -> Result<Wire, Fault> {
+    fn encode(&self, request: &Request<'_>, _: &Origin<'_>) -> Result<Wire, Fault> {
         let last_user = request.messages.iter().rev().find_map(|it| match it {
             Message::User(it) => Some(it.content.text()),
             _ => None,
@@ -236,15 +236,9 @@ mod tests {
         let messages: Vec<Message> = serde_json::from_value(messages).ok()?;
         let model = ModelRef { provider: "p".into(), model: "m".into() };
         let facts = ModelFacts::default();
-        let request = Request {
-            model: &model,
-            facts: &facts,
-            system: "",
-            messages: &messages,
-            tools: &[],
-            marks,
-        };
-        let wire = Replay::new("demo.jsonl".into()).encode(&request).ok()?;
+        let request = Request { marks, ..Request::new(&model, &facts, &messages) };
+        let origin = Origin::new(&model, "");
+        let wire = Replay::new("demo.jsonl".into()).encode(&request, &origin).ok()?;
         serde_json::from_slice(&wire.body).ok()
     }
 

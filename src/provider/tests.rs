@@ -34,6 +34,7 @@ fn replay(cassette: &Scratch) -> Registry {
         reach: Reach::Cassette(cassette.0.clone()),
         concurrency: NonZeroUsize::new(1),
         models: BTreeMap::new(),
+        record: None,
     };
     Registry::new(&BTreeMap::from([("p".to_owned(), provider)]))
 }
@@ -57,6 +58,7 @@ fn server(endpoint: Endpoint) -> Registry {
         reach: Reach::Endpoint(Box::new(endpoint)),
         concurrency: None,
         models: BTreeMap::from([("m".to_owned(), facts)]),
+        record: None,
     };
     Registry::new(&BTreeMap::from([("p".to_owned(), provider)]))
 }
@@ -68,14 +70,8 @@ fn model() -> ModelRef {
 fn ask(registry: &Registry, inactivity: Duration, cancel: &Cancel) -> Result<Answer, Fault> {
     let model = model();
     let facts = registry.facts(&model);
-    let request = Request {
-        model: &model,
-        facts: &facts,
-        system: "",
-        messages: &[Message::user("hi", clock::now())],
-        tools: &[],
-        marks: &[],
-    };
+    let said = [Message::user("hi", clock::now())];
+    let request = Request::new(&model, &facts, &said);
     registry.call(&request, inactivity, cancel, &mut |_| ()).map_err(|it| it.fault)
 }
 

@@ -8,12 +8,21 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
 use super::*;
-use crate::config::{self, Home, ModelFacts, Price};
-use crate::error::During;
+use crate::clock;
+use crate::config::{self, Home, ModelFacts, Price, ThinkingLevel};
+use crate::error::{During, Error, Kind};
+use crate::message::{Message, StopReason};
 use crate::sandbox::Exit;
 use crate::session::Store;
 use crate::worker::Canceller;
+
+fn choice(model: &ModelRef) -> ModelChoice {
+    let thinking = ThinkingLevel::Off;
+    ModelChoice { model: model.clone(), thinking, compaction_threshold: None }
+}
 
 const SECRET: &str = "s3cret-key";
 
@@ -64,11 +73,15 @@ impl Place {
             reach: config::Reach::Cassette(self.cassette()),
             concurrency: None,
             models: self.models.clone(),
+            record: None,
         };
         let providers = Registry::new(&BTreeMap::from([("p".to_owned(), provider)]));
         let model = ModelRef { provider: "p".into(), model: "m".into() };
         let limits = Limits {
             max_turns: 3,
+            max_turn_time: None,
+            max_turn_tokens: None,
+            max_turn_cost: None,
             max_tool_output_bytes: 50_000,
             exec_timeout: Duration::from_secs(900),
             http_exec_timeout: Duration::from_secs(120),
@@ -78,7 +91,7 @@ impl Place {
         redactor.learn(SECRET);
         let turn = Turn {
             session_key: "k",
-            model: &model,
+            choices: &[&choice(&model)],
             system: "",
             tools: &[],
             limits,
@@ -418,6 +431,9 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
     let model = ModelRef { provider: "gone".into(), model: "m".into() };
     let limits = Limits {
         max_turns: 1,
+        max_turn_time: None,
+        max_turn_tokens: None,
+        max_turn_cost: None,
         max_tool_output_bytes: 1,
         exec_timeout: Duration::ZERO,
         http_exec_timeout: Duration::ZERO,
@@ -426,7 +442,7 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
     let providers = Registry::new(&BTreeMap::new());
     let turn = Turn {
         session_key: "k",
-        model: &model,
+        choices: &[&choice(&model)],
         system: "",
         tools: &[],
         limits,

@@ -6,8 +6,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::assemble::Assembly;
+use crate::config::check::whole_number;
 use crate::config::node::Node;
-use crate::config::{Agent, Config, Limits, ModelRef, by_name, paths, source};
+use crate::config::{
+    Agent, Config, Limits, ModelChoice, ModelRef, ThinkingLevel, by_name, paths, source,
+};
 
 /// Longest path of a Unix socket, in bytes.
 const LONGEST_SOCKET: usize = 107;
@@ -27,14 +30,12 @@ impl Assembly<'_> {
 
     fn agent(&mut self, name: &str, node: &Node<'_>) -> Agent {
         self.check_socket_path(name, node);
-        let model = node.get("model");
+        let fallbacks = node.get("fallbackModels").items();
         let configs = node.get("pluginConfigs").entries().into_iter();
         Agent {
             name: name.to_owned(),
-            model: ModelRef {
-                provider: model.get("provider").text_or_empty(),
-                model: model.get("model").text_or_empty(),
-            },
+            primary: choice(&node.get("model")),
+            fallbacks: fallbacks.iter().map(choice).collect(),
             tools: node.get("tools").texts(),
             workspace: self.workspace(name, &node.get("workspaceDir")),
             plugin_configs: by_name(configs.map(|(name, it)| (name.to_owned(), it.value.clone()))),
@@ -99,10 +100,30 @@ impl Assembly<'_> {
     }
 }
 
+fn choice(node: &Node<'_>) -> ModelChoice {
+    let thinking = node.get("thinkingLevel");
+    ModelChoice {
+        model: ModelRef {
+            provider: node.get("provider").text_or_empty(),
+            model: node.get("model").text_or_empty(),
+        },
+        thinking: thinking.text().and_then(ThinkingLevel::named).unwrap_or_default(),
+        compaction_threshold: count(&node.get("compactionThreshold")),
+    }
+}
+
+/// A count of 1 or more; 0 says the same as nothing: no bound.
+fn count(node: &Node<'_>) -> Option<u64> {
+    whole_number(node.value).and_then(|it| u64::try_from(it).ok()).filter(|it| *it > 0)
+}
+
 fn limits(node: &Node<'_>) -> Limits {
     let given = node.get("execTimeoutSeconds").duration();
     Limits {
         max_turns: node.get("maxTurns").whole(),
+        max_turn_time: node.get("maxTurnSeconds").duration().filter(|it| !it.is_zero()),
+        max_turn_tokens: count(&node.get("maxTurnTokens")),
+        max_turn_cost: node.get("maxTurnCostUsd").number().filter(|it| *it > 0.0),
         max_tool_output_bytes: node.get("maxToolOutputBytes").whole(),
         exec_timeout: given.unwrap_or(EXEC_TIMEOUT),
         http_exec_timeout: given.unwrap_or(HTTP_EXEC_TIMEOUT),

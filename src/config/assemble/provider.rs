@@ -10,13 +10,15 @@ use std::time::Duration;
 use ureq::http::{HeaderName, HeaderValue, Uri};
 
 use crate::config::assemble::{Assembly, proxy};
-use crate::config::check::{NOT_SUPPORTED, whole_number};
+use crate::config::check::whole_number;
 use crate::config::node::Node;
 use crate::config::{Api, Endpoint, ModelFacts, Price, Provider, Reach, Timeouts, by_name};
 use crate::secret::Secret;
 
 /// Providers that need no `baseUrl`.
 const KNOWN: &[(&str, &str)] = &[
+    ("anthropic", "https://api.anthropic.com"),
+    ("google", "https://generativelanguage.googleapis.com/v1beta"),
     ("openai", "https://api.openai.com/v1"),
     ("openrouter", "https://openrouter.ai/api/v1"),
     ("groq", "https://api.groq.com/openai/v1"),
@@ -34,9 +36,6 @@ const KNOWN: &[(&str, &str)] = &[
     ("vllm", "http://127.0.0.1:8000/v1"),
 ];
 
-/// Known providers of protocols that are not built yet.
-const OF_OTHER_PROTOCOLS: &[&str] = &["anthropic", "google"];
-
 /// What shapes a connection, and so means nothing without one.
 const OF_CONNECTIONS: &[&str] = &["apiKey", "baseUrl", "headers", "caFile", "proxy", "timeouts"];
 
@@ -52,17 +51,17 @@ const TIMEOUTS: Timeouts = Timeouts {
 
 impl Assembly<'_> {
     pub(super) fn provider(&mut self, name: &str, node: &Node<'_>) -> Provider {
-        let (api, reach) = match node.get("api").text() {
-            Some("replay") => (Api::Replay, self.cassette(node)),
-            None | Some("openai-completions") => {
-                (Api::OpenAiCompletions, self.endpoint(name, node))
-            }
+        let api = api_of(name, node.get("api").text());
+        let (reach, record) = match api {
+            Some(Api::Replay) => (self.cassette(node), None),
+            Some(_) => (self.endpoint(name, node), self.record(node)),
             // Refused by the schema; what else it needs is not known here.
-            Some(_) => (Api::Replay, Reach::Cassette(PathBuf::new())),
+            None => (Reach::Cassette(PathBuf::new()), None),
         };
         Provider {
-            api,
+            api: api.unwrap_or(Api::Replay),
             reach,
+            record,
             concurrency: self.concurrency(&node.get("concurrency")),
             models: models(&node.get("models")),
         }
@@ -79,14 +78,32 @@ impl Assembly<'_> {
         if cassette.value.is_null() {
             self.refuse(&cassette.path, "a `replay` provider needs a `cassette` to play back");
         }
+        let record = node.get("record");
+        if record.value.as_bool() == Some(true) {
+            self.refuse(&record.path, "a `replay` provider says nothing new to record");
+        }
         Reach::Cassette(self.expanded(&cassette).unwrap_or_default())
     }
 
-    fn endpoint(&mut self, name: &str, node: &Node<'_>) -> Reach {
-        let cassette = node.get("cassette");
-        if !cassette.value.is_null() {
-            self.refuse(&cassette.path, "only a `replay` provider has a cassette");
+    /// The cassette that what a server says is appended to.
+    fn record(&mut self, node: &Node<'_>) -> Option<PathBuf> {
+        let (cassette, record) = (node.get("cassette"), node.get("record"));
+        let records = record.value.as_bool() == Some(true);
+        match (records, cassette.value.is_null()) {
+            (true, false) => return self.expanded(&cassette),
+            (true, true) => {
+                self.refuse(&record.path, "`record: true` needs a `cassette` to append to");
+            }
+            (false, false) => {
+                let what = "only a `replay` provider, or one with `record: true`, has a cassette";
+                self.refuse(&cassette.path, what);
+            }
+            (false, true) => {}
         }
+        None
+    }
+
+    fn endpoint(&mut self, name: &str, node: &Node<'_>) -> Reach {
         let base_url = self.base_url(name, node);
         let uri = base_url.parse::<Uri>().unwrap_or_default();
         let is_loopback = is_loopback(&uri);
@@ -109,7 +126,7 @@ impl Assembly<'_> {
         let given = node.get("baseUrl");
         let known = KNOWN.iter().find(|it| it.0 == name).map(|it| it.1);
         let Some(text) = given.text().or(known) else {
-            self.miss_url(name, node, &given);
+            self.miss_url(&given);
             return String::new();
         };
         if let Some(wrong) = wrong_with_url(text) {
@@ -118,10 +135,8 @@ impl Assembly<'_> {
         text.trim_end_matches('/').to_owned()
     }
 
-    fn miss_url(&mut self, name: &str, node: &Node<'_>, given: &Node<'_>) {
-        if OF_OTHER_PROTOCOLS.contains(&name) && node.get("api").value.is_null() {
-            self.refuse(&node.path, format!("the protocol of `{name}` is {NOT_SUPPORTED}"));
-        } else if given.value.is_null() {
+    fn miss_url(&mut self, given: &Node<'_>) {
+        if given.value.is_null() {
             let known: Vec<&str> = KNOWN.iter().map(|it| it.0).collect();
             let what = format!("only these need none: {}", known.join(", "));
             self.refuse(&given.path, format!("this field is missing; {what}"));
@@ -192,6 +207,17 @@ impl Assembly<'_> {
     }
 }
 
+/// The protocol that is said, or else that of the provider's name; `None` where
+/// what is said is none.
+fn api_of(name: &str, said: Option<&str>) -> Option<Api> {
+    match (said, name) {
+        (Some(said), _) => Api::ALL.into_iter().find(|it| it.name() == said),
+        (None, "anthropic") => Some(Api::AnthropicMessages),
+        (None, "google") => Some(Api::GoogleGenerativeAi),
+        (None, _) => Some(Api::OpenAiCompletions),
+    }
+}
+
 fn models(node: &Node<'_>) -> BTreeMap<String, ModelFacts> {
     by_name(node.entries().into_iter().map(|(id, it)| (id.to_owned(), facts(&it))))
 }
@@ -213,6 +239,7 @@ fn facts(node: &Node<'_>) -> ModelFacts {
             cache_read: price("cacheRead"),
             cache_write: price("cacheWrite"),
         }),
+        text_tools: node.get("compat").get("textTools").value.as_bool() == Some(true),
     }
 }
 
@@ -236,10 +263,12 @@ fn wrong_with_url(text: &str) -> Option<&'static str> {
     if uri.query().is_some() || text.contains('#') {
         return Some("must end with its path: no `?` and no `#`");
     }
-    uri.path()
-        .trim_end_matches('/')
-        .ends_with("/chat/completions")
-        .then_some("must end before `/chat/completions`, which each call adds: leave it out")
+    let path = uri.path().trim_end_matches('/');
+    let added = ["/chat/completions", "/responses", "/v1/messages"];
+    added.iter().any(|it| path.ends_with(it)).then_some(
+        "must end before `/chat/completions`, `/responses` or `/v1/messages`, which each call adds: \
+         leave it out",
+    )
 }
 
 fn wrong_with_header(name: &str, value: &str) -> Option<String> {

@@ -195,7 +195,6 @@ fn what_is_not_built_yet_is_refused() {
     same(&added("/agents/name/sandbox", "mask", json!([".env"])), false);
     same(&added("", "guards", json!({})), false);
     same(&changed("/agents/name/sandbox/network", json!({"allow": []})), false);
-    same(&changed("/llm/providers/name/record", json!(true)), false);
 }
 
 #[test]

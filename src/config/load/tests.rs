@@ -13,7 +13,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::config::sample::Folder;
-use crate::config::{Network, RuntimeChoice, UserChoice};
+use crate::config::{Network, RuntimeChoice, ThinkingLevel, UserChoice};
 
 const REPOSITORY: &str = include_str!("../../../config.json5");
 const FIRST: &str = include_str!("../../../sandbox/first-config.json5");
@@ -160,8 +160,8 @@ fn all_faults_are_reported_at_once_in_the_order_of_the_file() {
   gateway: { port: 70000, prot: 1, host: "0.0.0.0", auth: "none", auth: "none" },
 }"#;
     let expected = "\
-./config.json5:2:31: llm.providers.demo.api: not supported by this version, which takes only \"openai-completions\", \"replay\"
-./config.json5:2:79: llm.providers.demo.record: not supported by this version, which takes only false
+./config.json5:2:23: llm.providers.demo.baseUrl: this field is missing; only these need none: anthropic, google, openai, openrouter, groq, mistral, deepseek, xai, together, fireworks, cerebras, zai, moonshot, ollama, lmstudio, llamacpp, vllm
+./config.json5:2:79: llm.providers.demo.record: `record: true` needs a `cassette` to append to
 ./config.json5:3:23: plugins.notes.path: must not be empty
 ./config.json5:5:5: agents[\"A b\"]: a name is made of a-z, 0-9, `_` and `-`, begins with a letter or digit and has at most 40 characters
 ./config.json5:5:23: agents[\"A b\"].model.provider: there is no provider `dmeo`; did you mean `demo`?
@@ -242,7 +242,7 @@ fn a_provider_in_use_plays_back() {
         check_refused("/llm/providers/demo", provider, "connects to nothing");
     }
     check_refused("/llm/providers/demo/api", json!("repaly"), "did you mean `replay`?");
-    check_refused("/llm/providers/demo/record", json!(true), "not supported by this version");
+    check_refused("/llm/providers/demo/record", json!(true), "says nothing new to record");
     check_refused(
         "/agents/a/model/provider",
         json!("x"),
@@ -328,7 +328,8 @@ fn what_cannot_be_a_server_is_refused() {
     check_server_refused(json!({"apiKey": "a\nb"}), "llm.providers.demo.apiKey: a key cannot");
     check_server_refused(json!({"headers": {"Host": "x"}}), "is set by the request itself");
     check_server_refused(json!({"caFile": "./none.pem"}), "none.pem is not a file");
-    check_server_refused(json!({"cassette": "c"}), "only a `replay` provider has a cassette");
+    check_server_refused(json!({"cassette": "c"}), "only a `replay` provider, or one with");
+    check_server_refused(json!({"record": true}), "needs a `cassette` to append to");
     check_server_refused(json!({"timeouts": {"idleSeconds": 0}}), "more than 0");
     check_server_refused(
         json!({"baseUrl": "https://a/v1", "proxy": "ftp://p"}),
@@ -345,11 +346,36 @@ fn known_providers_need_only_a_key() {
     let config = Case::new().config(&config);
     let Reach::Endpoint(endpoint) = &config.providers["groq"].reach else { panic!("a server") };
     assert!(endpoint.base_url.starts_with("https://"));
+    for (name, api) in [("anthropic", Api::AnthropicMessages), ("google", Api::GoogleGenerativeAi)]
+    {
+        let mut config = sample();
+        config["llm"]["providers"] = json!({name: {"apiKey": "key-12345"}});
+        config["agents"]["a"]["model"]["provider"] = json!(name);
+        assert_eq!(Case::new().config(&config).providers[name].api, api);
+    }
+}
+
+#[test]
+fn an_agents_models_are_in_their_order_and_each_says_how_it_is_used() {
     let mut config = sample();
-    config["llm"]["providers"] = json!({"anthropic": {"apiKey": "key-12345"}});
-    config["agents"]["a"]["model"]["provider"] = json!("anthropic");
-    let findings = Case::new().findings(config.to_string().as_bytes());
-    assert!(findings.contains("the protocol of `anthropic` is not supported"), "{findings}");
+    config["agents"]["a"]["model"] = json!({"provider": "demo", "model": "m",
+        "thinkingLevel": "low", "compactionThreshold": 9000});
+    config["agents"]["a"]["fallbackModels"] = json!([{"provider": "demo", "model": "n"}]);
+    config["agents"]["a"]["limits"] =
+        json!({"maxTurnSeconds": 2, "maxTurnTokens": 0, "maxTurnCostUsd": 0.5});
+    let agent = &Case::new().config(&config).agents["a"];
+    let used: Vec<_> = agent
+        .choices()
+        .map(|it| (it.model.to_string(), it.thinking, it.compaction_threshold))
+        .collect();
+    let want = [
+        ("demo/m".to_owned(), ThinkingLevel::Low, Some(9000)),
+        ("demo/n".to_owned(), ThinkingLevel::Off, None),
+    ];
+    assert_eq!(used, want);
+    assert_eq!(agent.limits.max_turn_time, Some(Duration::from_secs(2)));
+    assert_eq!(agent.limits.max_turn_tokens, None, "0 is no bound");
+    assert_eq!(agent.limits.max_turn_cost, Some(0.5));
 }
 
 #[test]
@@ -365,18 +391,11 @@ fn a_key_that_is_missing_or_seen_on_its_way_is_warned_of() {
 #[test]
 fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
     let refused = [
-        ("/llm/providers/demo/models", json!({"m": {"compat": {}}})),
         ("/skills", json!({"s": {"path": "s"}})),
         ("/guards", json!({"promptLeak": true})),
-        ("/agents/a/model/thinkingLevel", json!("off")),
-        ("/agents/a/model/compactionThreshold", json!(0.5)),
-        ("/agents/a/fallbackModels", json!([{"provider": "demo", "model": "m"}])),
         ("/agents/a/skills", json!(["s"])),
         ("/agents/a/sandbox", json!({"network": {"allow": ["x"]}})),
         ("/agents/a/sandbox", json!({"mask": []})),
-        ("/agents/a/limits", json!({"maxTurnSeconds": 0})),
-        ("/agents/a/limits", json!({"maxTurnTokens": 1})),
-        ("/agents/a/limits", json!({"maxTurnCostUsd": 1})),
         ("/agents/a/permissions", json!({"mode": "ask"})),
         ("/agents/a/permissions", json!({"mode": "readonly"})),
         ("/agents/a/permissions", json!({"rules": [{"tool": "exec", "action": "deny"}]})),
@@ -391,7 +410,6 @@ fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
         check_refused(pointer, value, "not supported by this version");
     }
     check_accepted("/agents/a/permissions", json!({"mode": "auto", "rules": []}));
-    check_accepted("/agents/a/fallbackModels", json!([]));
     check_accepted("/skills", json!({}));
     check_accepted("/llm/providers/demo/record", json!(false));
 }

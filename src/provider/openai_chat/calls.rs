@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::field::{number, text};
+use crate::provider::field::{number, text};
 use crate::provider::{CallPiece, Delta};
 
 /// Most calls of one answer.

@@ -6,8 +6,8 @@
 use serde_json::Value;
 
 use super::calls::Calls;
-use super::field::{number, text};
 use crate::message::{StopReason, Usage};
+use crate::provider::field::{number, text};
 use crate::provider::sse::{Event, EventReader};
 use crate::provider::think::ThinkSplitter;
 use crate::provider::{Decoder, Delta, Fault, failure, json};

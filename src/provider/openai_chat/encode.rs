@@ -7,10 +7,10 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::ids::Ids;
 use crate::config::ModelRef;
 use crate::message::{Assistant, Block, Content, Image, Message, ToolCall, ToolResult};
-use crate::provider::{Fault, Request, ToolDefinition};
+use crate::provider::ids::Ids;
+use crate::provider::{Fault, Origin, Request, ToolDefinition};
 
 const IMAGE_LEFT_OUT: &str = "(An image was left out: this model reads text only.)";
 
@@ -26,7 +26,7 @@ struct Body<'a> {
 }
 
 /// The body of the request, as JSON.
-pub(super) fn body(request: &Request<'_>) -> Result<Vec<u8>, Fault> {
+pub(super) fn body(request: &Request<'_>, origin: &Origin<'_>) -> Result<Vec<u8>, Fault> {
     let mut further = Map::new();
     // Mistral tells the usage unasked and has refused a request that asks.
     if request.model.provider != "mistral" {
@@ -39,7 +39,7 @@ pub(super) fn body(request: &Request<'_>) -> Result<Vec<u8>, Fault> {
         further.insert("tools".into(), request.tools.iter().map(tool).collect());
     }
     let model = &request.model.model;
-    let body = Body { model, messages: messages(request), stream: true, further };
+    let body = Body { model, messages: messages(request, origin), stream: true, further };
     serde_json::to_vec(&body).map_err(|it| Fault::Ours(format!("cannot write the request: {it}")))
 }
 
@@ -80,6 +80,7 @@ enum Said {
 /// The conversation on its way to the wire.
 struct Conversation<'a> {
     model: &'a ModelRef,
+    origin: &'a Origin<'a>,
     shows_images: bool,
     returns_thinking: bool,
     ids: Ids,
@@ -89,11 +90,12 @@ struct Conversation<'a> {
     shown: Vec<Value>,
 }
 
-fn messages(request: &Request<'_>) -> Vec<Said> {
+fn messages(request: &Request<'_>, origin: &Origin<'_>) -> Vec<Said> {
     let mut conversation = Conversation {
         model: request.model,
+        origin,
         shows_images: request.facts.images == Some(true),
-        returns_thinking: wants_thinking(request),
+        returns_thinking: wants_thinking(request, origin),
         ids: Ids::default(),
         said: Vec::new(),
         shown: Vec::new(),
@@ -153,12 +155,12 @@ impl Conversation<'_> {
 
     fn add_answer(&mut self, answer: &Assistant) {
         self.ids.begin_answer();
-        let own = is_by(answer, self.model);
-        let calls = answer.tool_calls().map(|it| self.call(it, own)).collect::<Vec<Value>>();
+        let (own, keeps) = (self.origin.gave(answer), self.origin.takes_back(answer));
+        let calls: Vec<Value> = answer.tool_calls().map(|it| self.call(it, own, keeps)).collect();
         let text = answer.text();
         let content = (!text.trim().is_empty()).then_some(text);
         let reasoning_content = (self.returns_thinking && !calls.is_empty())
-            .then(|| if own { thinking(answer) } else { String::new() })
+            .then(|| if keeps { thinking(answer) } else { String::new() })
             // It must be there, also where there was none.
             .map(|it| if it.is_empty() { " ".into() } else { it });
         if content.is_some() || !calls.is_empty() {
@@ -166,7 +168,7 @@ impl Conversation<'_> {
         }
     }
 
-    fn call(&mut self, call: &ToolCall, own: bool) -> Value {
+    fn call(&mut self, call: &ToolCall, own: bool, keeps: bool) -> Value {
         let arguments = match &call.arguments {
             it @ Value::Object(_) => it.to_string(),
             _ => "{}".into(),
@@ -175,7 +177,7 @@ impl Conversation<'_> {
             "function": {"name": sound_name(&call.name), "arguments": arguments}});
         // Gemini refuses a history without it; everyone else never gave one.
         // What begins like JSON came by another field than this.
-        let signature = call.thought_signature.as_ref().filter(|it| own && !it.starts_with('{'));
+        let signature = call.thought_signature.as_ref().filter(|it| keeps && !it.starts_with('{'));
         if let Some(signature) = signature {
             sent["extra_content"] = json!({"google": {"thought_signature": signature}});
         }
@@ -226,7 +228,7 @@ fn is_mistral(model: &ModelRef) -> bool {
 /// as DeepSeek's and Moonshot's do where they think. Elsewhere the same models
 /// may not think, and their servers not know the field: there, thinking that
 /// came is what tells.
-fn wants_thinking(request: &Request<'_>) -> bool {
+fn wants_thinking(request: &Request<'_>, origin: &Origin<'_>) -> bool {
     let ModelRef { provider, model } = request.model;
     if ["deepseek", "moonshot"].contains(&provider.as_str()) {
         return true;
@@ -234,13 +236,9 @@ fn wants_thinking(request: &Request<'_>) -> bool {
     let id = model.to_ascii_lowercase();
     ["deepseek", "kimi"].iter().any(|it| id.contains(it))
         && request.messages.iter().any(|it| match it {
-            Message::Assistant(it) => is_by(it, request.model) && !thinking(it).is_empty(),
+            Message::Assistant(it) => origin.takes_back(it) && !thinking(it).is_empty(),
             _ => false,
         })
-}
-
-fn is_by(answer: &Assistant, model: &ModelRef) -> bool {
-    answer.provider == model.provider && answer.model == model.model
 }
 
 fn thinking(answer: &Assistant) -> String {

@@ -6,10 +6,8 @@
 mod calls;
 mod decode;
 mod encode;
-mod field;
-mod ids;
 
-use super::{Decoder, Fault, Provider, Request, Wire};
+use super::{Decoder, Fault, Origin, Provider, Request, Wire};
 use decode::Answer;
 
 /// The dialect of one provider.
@@ -26,12 +24,12 @@ impl OpenAiChat {
 }
 
 impl Provider for OpenAiChat {
-    fn encode(&self, request: &Request<'_>) -> Result<Wire, Fault> {
+    fn encode(&self, request: &Request<'_>, origin: &Origin<'_>) -> Result<Wire, Fault> {
         let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
         Ok(Wire {
             path: "/chat/completions".into(),
             headers: headers.map(|(name, value)| (name.into(), value.into())).into(),
-            body: encode::body(request)?,
+            body: encode::body(request, origin)?,
         })
     }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::*;
-use crate::config::{Limits, ModelRef, RuntimeChoice, SandboxConfig};
+use crate::config::{Limits, ModelChoice, ModelRef, RuntimeChoice, SandboxConfig, ThinkingLevel};
 
 /// A home and a place for workspaces, gone at the end.
 pub(in crate::sandbox) struct Scratch {
@@ -29,7 +29,12 @@ impl Scratch {
     pub(in crate::sandbox) fn agent(&self, tools: &[&str]) -> Agent {
         Agent {
             name: "a".into(),
-            model: ModelRef { provider: "p".into(), model: "m".into() },
+            primary: ModelChoice {
+                model: ModelRef { provider: "p".into(), model: "m".into() },
+                thinking: ThinkingLevel::Off,
+                compaction_threshold: None,
+            },
+            fallbacks: Vec::new(),
             tools: tools.iter().map(|&it| it.to_owned()).collect(),
             workspace: self.path.join("sub/ws"),
             plugin_configs: BTreeMap::new(),
@@ -48,6 +53,9 @@ impl Scratch {
             },
             limits: Limits {
                 max_turns: 1,
+                max_turn_time: None,
+                max_turn_tokens: None,
+                max_turn_cost: None,
                 max_tool_output_bytes: 1,
                 exec_timeout: Duration::ZERO,
                 http_exec_timeout: Duration::ZERO,

@@ -16,11 +16,13 @@ use std::sync::OnceLock;
 pub(crate) use containers::{ask, children_of, processes_with};
 pub(crate) use http::{Reply, request};
 pub(crate) use model::{
-    Answer, KEY, ModelServer, calls, chunk, runs, says, says_and_calls, says_in,
+    Answer, Dialect, KEY, ModelServer, Part, Said, Stop, calls, chunk, runs, says, says_and_calls,
+    says_in,
 };
 pub(crate) use stream::Stream;
 pub(crate) use world::{
-    Finished, World, is_alive, peak_memory, provider_at, read_until, signal, wait_until,
+    Finished, World, is_alive, peak_memory, provider_at, provider_in, read_until, signal,
+    wait_until,
 };
 
 /// A runtime that every sandbox test is run on.

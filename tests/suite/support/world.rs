@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use serde_json::Value;
 
 use super::http::try_request;
-use super::{KEY, ModelServer, Reply, Runtime, request};
+use super::{Dialect, KEY, ModelServer, Reply, Runtime, request};
 
 /// The binary under test.
 const BEIGE: &str = env!("CARGO_BIN_EXE_beige");
@@ -332,10 +332,13 @@ impl Drop for World {
 
 /// Fields of a provider that is a server on that port.
 pub(crate) fn provider_at(port: u16, fields: &str) -> String {
-    format!(
-        "api: 'openai-completions', baseUrl: 'http://127.0.0.1:{port}/v1', apiKey: '{KEY}', \
-         {fields}"
-    )
+    provider_in(Dialect::Chat, port, fields)
+}
+
+/// The same in that protocol.
+pub(crate) fn provider_in(dialect: Dialect, port: u16, fields: &str) -> String {
+    let (api, base) = (dialect.api(), dialect.base());
+    format!("api: '{api}', baseUrl: 'http://127.0.0.1:{port}{base}', apiKey: '{KEY}', {fields}")
 }
 
 /// A short pause between two looks at something that cannot be waited for.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::super::OpenAiChat;
 use crate::config::{ModelFacts, ModelRef};
 use crate::message::Message;
+use crate::provider::Origin;
 use crate::provider::{Provider, Request, ToolDefinition};
 
 /// What a request is made of, apart from its messages.
@@ -32,14 +33,12 @@ fn seeing() -> Asked {
 impl Asked {
     fn body(&self, messages: &[Message]) -> Value {
         let request = Request {
-            model: &self.model,
             system: self.system,
-            messages,
-            facts: &self.facts,
             tools: &self.tools,
-            marks: &[],
+            ..Request::new(&self.model, &self.facts, messages)
         };
-        let wire = OpenAiChat::new(&self.model.provider).encode(&request).unwrap();
+        let origin = Origin::new(&self.model, "");
+        let wire = OpenAiChat::new(&self.model.provider).encode(&request, &origin).unwrap();
         assert_eq!(wire.path, "/chat/completions");
         let body = serde_json::from_slice(&wire.body).unwrap();
         assert_eq!(check_form(&body, &self.model), Ok(()), "{body:#}");

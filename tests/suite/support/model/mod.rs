@@ -1,9 +1,14 @@
-//! A model for tests: a server on 127.0.0.1 that speaks chat completions for
-//! real over sockets, plays a script, and holds every request against the
+//! A model for tests: a server on 127.0.0.1 that speaks all four protocols for
+//! real over sockets, plays a script, and holds every request against its
 //! protocol. What it finds wrong fails the test when the server is dropped.
 
+mod anthropic;
 mod asked;
+mod chat;
 mod check;
+mod dialect;
+mod google;
+mod responses;
 mod script;
 mod serve;
 mod tests;
@@ -16,7 +21,10 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 pub(crate) use asked::Asked;
-pub(crate) use script::{Answer, calls, chunk, runs, says, says_and_calls, says_in};
+pub(crate) use dialect::Dialect;
+pub(crate) use script::{
+    Answer, Part, Said, Stop, calls, chunk, runs, says, says_and_calls, says_in,
+};
 
 /// The key that the server takes. It must not be seen anywhere else.
 pub(crate) const KEY: &str = "test-key-9d1f-5a07-never-told";

@@ -31,6 +31,49 @@ pub(super) enum Framing {
     Raw,
 }
 
+/// A whole answer in no protocol's words.
+#[derive(Clone, Debug)]
+pub(crate) struct Said {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) stop: Stop,
+    /// Tokens read and written.
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+}
+
+/// A part of an answer, told in one piece.
+#[derive(Clone, Debug)]
+pub(crate) enum Part {
+    Text(String),
+    /// With its signature, where the protocol has one.
+    Thinking(String, Option<String>),
+    /// Id, tool, and the arguments as the model wrote them.
+    Call(String, String, String),
+}
+
+/// Why an answer ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Stop,
+    Length,
+    ToolUse,
+}
+
+impl Said {
+    /// An answer of these parts that ends by itself.
+    pub(crate) fn new(parts: impl IntoIterator<Item = Part>) -> Self {
+        let parts: Vec<Part> = parts.into_iter().collect();
+        let has_calls = parts.iter().any(|it| matches!(it, Part::Call(..)));
+        let stop = if has_calls { Stop::ToolUse } else { Stop::Stop };
+        Self { parts, stop, input: 7, output: 3 }
+    }
+
+    /// An answer of text.
+    pub(crate) fn text(text: &str) -> Self {
+        Self::new([Part::Text(text.to_owned())])
+    }
+}
+
 #[derive(Clone, Debug)]
 pub(super) enum Step {
     /// Written and flushed.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::dialect::Dialect;
 use super::script::{Answer, Framing, Step};
 use super::wire::{Head, Writer, read_request};
 use super::{Asked, Gate, KEY, PATIENCE, Shared, State, check};
@@ -86,13 +87,13 @@ impl Shared {
 
     /// Notes a request and finds its answer.
     fn take(&self, head: Head, body: &[u8]) -> Answer {
-        let mut found = check::head(&head, KEY);
+        let mut found = check::head(&head);
         let parsed = serde_json::from_slice(body);
         let body = parsed.unwrap_or_else(|it| {
             found.push(format!("the body is not JSON: {it}"));
             Value::String(String::from_utf8_lossy(body).into_owned())
         });
-        found.extend(check::body(&body));
+        found.extend(Dialect::of(&head).map(|it| it.body(&body)).unwrap_or_default());
         if body.to_string().contains(KEY) {
             found.push("the key stands in the body".into());
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Answer, KEY, ModelServer, check, runs, says, says_and_calls};
+use super::{Answer, KEY, ModelServer, chat, runs, says, says_and_calls};
 use crate::support::Reply;
 
 struct Client(TcpStream);
@@ -153,7 +153,7 @@ fn what_breaks_the_protocol_is_found() {
 fn check_messages(messages: Value, want: &str) {
     let mut body = sound();
     body["messages"] = messages;
-    let found = check::body(&body).join("; ");
+    let found = chat::body(&body).join("; ");
     assert!(found.contains(want) && found.is_empty() == want.is_empty(), "{found:?}");
 }
 

@@ -4,12 +4,12 @@
 use serde_json::Value;
 
 /// A text field; empty where it is missing, null or something else.
-pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+pub(in crate::provider) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
 /// A count, also where it is written as a text or with a fraction.
-pub(super) fn number(value: &Value) -> Option<u64> {
+pub(in crate::provider) fn number(value: &Value) -> Option<u64> {
     let float = match value {
         Value::Number(it) => return it.as_u64().or_else(|| it.as_f64().map(|it| it as u64)),
         Value::String(it) => it.trim().parse::<f64>().ok(),

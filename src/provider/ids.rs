@@ -17,7 +17,7 @@ const LONGEST: usize = 40;
 
 /// The ids of one request.
 #[derive(Debug, Default)]
-pub(super) struct Ids {
+pub(in crate::provider) struct Ids {
     taken: HashSet<String>,
     /// Calls of the last answer that wait for their results: as they are
     /// stored, and as they are sent.
@@ -26,13 +26,13 @@ pub(super) struct Ids {
 
 impl Ids {
     /// A new answer begins.
-    pub(super) fn begin_answer(&mut self) {
+    pub(in crate::provider) fn begin_answer(&mut self) {
         self.open.clear();
     }
 
     /// The id to send for a call; `own` says whether the model that is asked
     /// gave it.
-    pub(super) fn of_call(&mut self, call: &ToolCall, own: bool) -> String {
+    pub(in crate::provider) fn of_call(&mut self, call: &ToolCall, own: bool) -> String {
         let kept = if own { is_sound(&call.id) } else { fits_all(&call.id) };
         let kept = (kept && !self.taken.contains(&call.id)).then(|| call.id.clone());
         let id = kept.unwrap_or_else(|| self.anew(&call.id));
@@ -43,7 +43,7 @@ impl Ids {
 
     /// The id to send with the result of a call; none if no call of the last
     /// answer waits for it.
-    pub(super) fn of_result(&mut self, stored: &str) -> Option<String> {
+    pub(in crate::provider) fn of_result(&mut self, stored: &str) -> Option<String> {
         let place = self.open.iter().position(|(it, _)| it == stored)?;
         self.open.remove(place).map(|(_, sent)| sent)
     }

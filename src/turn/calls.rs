@@ -1,0 +1,116 @@
+//! The tool calls of an answer: run one after another, their results stored,
+//! and none left without one.
+
+use serde_json::json;
+
+use super::TurnEvent;
+use super::progress::{Halt, Progress};
+use crate::clock;
+use crate::error::Kind;
+use crate::message::{Block, Content, Image, Message, ToolCall, ToolResult};
+use crate::provider::{Answer, Fault};
+use crate::tool::{self, CoreCall};
+
+impl Progress<'_> {
+    /// Runs the calls of an answer, one after another. Once the turn is called
+    /// off, the rest is answered without being run.
+    pub(super) fn run_calls(&mut self, answer: &Answer) -> Result<(), Halt> {
+        for call in answer.message.tool_calls() {
+            let broken = answer.broken.iter().find(|it| it.id == call.id);
+            if self.cancel.is_cancelled() {
+                self.store_result(call, interrupted())?;
+                continue;
+            }
+            (self.events)(TurnEvent::ToolStart {
+                id: call.id.clone(),
+                tool: call.name.clone(),
+                params: call.arguments.clone(),
+            });
+            let result = match broken {
+                Some(broken) => tool_error(format!(
+                    "`{}` was not run: {}. Call it again with a JSON object.",
+                    call.name, broken.why
+                )),
+                None => self.run_call(call),
+            };
+            self.end_call(call, result)?;
+        }
+        if self.cancel.is_cancelled() {
+            return self.stop(Fault::Cancelled);
+        }
+        Ok(())
+    }
+
+    fn run_call(&self, call: &ToolCall) -> CallResult {
+        let core = CoreCall {
+            tool: call.name.clone(),
+            params: call.arguments.clone(),
+            default_timeout: self.turn.limits.exec_timeout,
+        };
+        match self.turn.hands.run(core, self.cancel) {
+            Ok(answer) => CallResult::from(answer),
+            Err(error) if error.kind() == Kind::Cancelled => interrupted(),
+            Err(error) => tool_error(error.to_string()),
+        }
+    }
+
+    /// Stores a result, then tells of it.
+    fn end_call(&mut self, call: &ToolCall, result: CallResult) -> Result<(), Halt> {
+        let text = Content::Blocks(result.content.clone()).text();
+        let end = TurnEvent::ToolEnd {
+            id: call.id.clone(),
+            is_error: result.is_error,
+            exit_code: result.exit_code,
+            bytes: text.len() as u64,
+        };
+        if !text.is_empty() {
+            (self.events)(TurnEvent::ToolOutput { id: call.id.clone(), delta: text });
+        }
+        self.store_result(call, result)?;
+        (self.events)(end);
+        Ok(())
+    }
+
+    pub(super) fn store_result(&mut self, call: &ToolCall, result: CallResult) -> Result<(), Halt> {
+        let now = clock::now();
+        let result = ToolResult {
+            tool_call_id: call.id.clone(),
+            tool_name: call.name.clone(),
+            content: Content::Blocks(result.content),
+            details: result.exit_code.map(|it| json!({ "exitCode": it })),
+            is_error: result.is_error,
+            timestamp: now.unix_millis(),
+            ..ToolResult::default()
+        };
+        self.store(Message::ToolResult(result), now)
+    }
+}
+
+/// What came of a call, on its way into the session.
+pub(super) struct CallResult {
+    content: Vec<Block>,
+    is_error: bool,
+    exit_code: Option<i32>,
+}
+
+impl From<tool::Answer> for CallResult {
+    fn from(answer: tool::Answer) -> Self {
+        let exit_code = answer.exit_code();
+        let block = |it| match it {
+            tool::Content::Text { text } => Block::text(text),
+            tool::Content::Image { data, mime_type } => {
+                Block::Image(Image { data, mime_type, ..Image::default() })
+            }
+        };
+        let content = answer.content.into_iter().map(block).collect();
+        Self { content, is_error: answer.is_error, exit_code }
+    }
+}
+
+fn tool_error(text: String) -> CallResult {
+    CallResult { content: vec![Block::text(text)], is_error: true, exit_code: None }
+}
+
+fn interrupted() -> CallResult {
+    tool_error("The call was interrupted: the turn was called off.".into())
+}

@@ -1,0 +1,157 @@
+//! A turn on its way: from the message to the answer, what is stored on the
+//! way, and how it ends.
+
+use std::collections::VecDeque;
+
+use super::{CUT_AT_LIMIT, Turn, TurnEvent, masked};
+use crate::clock::{self, Time};
+use crate::error::{Error, Kind, Result};
+use crate::message::{Assistant, Message, StopReason};
+use crate::provider::Fault;
+use crate::session::Conversation;
+use crate::worker::Cancel;
+
+/// How much a turn may add to its session before the model is asked again, in
+/// bytes: all of it is held and sent, and no model reads more.
+pub(super) const LARGEST_TURN: u64 = if cfg!(test) { 4 * 1024 * 1024 } else { 64 * 1024 * 1024 };
+
+/// A turn that is running.
+pub(super) struct Progress<'a> {
+    pub(super) turn: &'a Turn<'a>,
+    pub(super) conversation: &'a mut Conversation,
+    pub(super) events: &'a mut dyn FnMut(TurnEvent),
+    pub(super) cancel: &'a Cancel,
+    /// What the model said so far, as far as it is kept.
+    pub(super) said: VecDeque<String>,
+}
+
+/// Why a turn ends without an answer.
+pub(super) struct Halt {
+    category: &'static str,
+    error: Error,
+}
+
+impl<'a> Progress<'a> {
+    pub(super) fn new(
+        turn: &'a Turn<'a>,
+        conversation: &'a mut Conversation,
+        events: &'a mut dyn FnMut(TurnEvent),
+        cancel: &'a Cancel,
+    ) -> Self {
+        Self { turn, conversation, events, cancel, said: VecDeque::new() }
+    }
+
+    pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
+        let now = clock::now();
+        let before = self.conversation.length();
+        self.conversation.close_open_calls(now)?;
+        self.conversation.use_model(self.turn.first_choice(), now)?;
+        self.conversation.say(Message::user(message, now), now)?;
+        for _ in 0..self.turn.limits.max_turns {
+            let answer = self.ask()?;
+            if answer.message.tool_calls().next().is_none() {
+                return Ok(answer.message);
+            }
+            self.run_calls(&answer)?;
+            if self.conversation.length().saturating_sub(before) > LARGEST_TURN {
+                return self.end_too_long();
+            }
+        }
+        self.give_up()
+    }
+
+    /// Waits until all that was stored is on the disk.
+    pub(super) fn sync(&self) -> Result<(), Halt> {
+        Ok(self.conversation.sync()?)
+    }
+
+    /// The model was asked as often as it may be.
+    pub(super) fn give_up(&mut self) -> Result<Assistant, Halt> {
+        let what = format!(
+            "the turn was ended after {} model calls (`limits.maxTurns`); what was done so far \
+             stays in the session, and another prompt goes on from there",
+            self.turn.limits.max_turns
+        );
+        self.store_end(StopReason::Error, &what)?;
+        Err(Halt { category: "max_turns", error: Error::new(Kind::Internal, what) })
+    }
+
+    /// The turn has become longer than any model reads.
+    pub(super) fn end_too_long(&mut self) -> Result<Assistant, Halt> {
+        let what = format!(
+            "the turn was ended after {} MiB, more than is sent to a model; what was done so far \
+             stays in the session, and another prompt goes on from there",
+            LARGEST_TURN / 1024 / 1024
+        );
+        self.store_end(StopReason::Error, &what)?;
+        Err(Halt::from(Fault::TooLong(what)))
+    }
+
+    /// Ends the turn between two model calls.
+    pub(super) fn stop(&mut self, fault: Fault) -> Result<(), Halt> {
+        self.store_end(StopReason::Aborted, &fault.to_string())?;
+        Err(Halt::from(fault))
+    }
+
+    /// An answer without content that says in the file why there is none.
+    pub(super) fn store_end(&mut self, stop_reason: StopReason, why: &str) -> Result<(), Halt> {
+        let now = clock::now();
+        let message = Assistant {
+            api: self.turn.providers.api_name(self.turn.first_choice()).into(),
+            provider: self.turn.first_choice().provider.clone(),
+            model: self.turn.first_choice().model.clone(),
+            stop_reason,
+            error_message: Some(why.to_owned()),
+            timestamp: now.unix_millis(),
+            ..Assistant::default()
+        };
+        self.store(Message::Assistant(Box::new(message)), now)
+    }
+
+    pub(super) fn store(&mut self, message: Message, now: Time) -> Result<(), Halt> {
+        Ok(self.conversation.say(masked::message(message, self.turn.redactor), now)?)
+    }
+
+    pub(super) fn tell_end(self, outcome: Result<Assistant, Halt>) -> Result<String> {
+        match outcome {
+            Ok(answer) => {
+                let response = answer.text();
+                let note = note_of(&answer).map(str::to_owned);
+                (self.events)(TurnEvent::Done { response: response.clone(), note });
+                Ok(response)
+            }
+            Err(Halt { category, error }) => {
+                let said = Vec::from(self.said);
+                let partial = (!said.is_empty()).then(|| said.join("\n\n"));
+                let message = error.to_string();
+                (self.events)(TurnEvent::Error { category, message, partial });
+                Err(error)
+            }
+        }
+    }
+}
+
+/// What a person may not see of an answer.
+fn note_of(answer: &Assistant) -> Option<&'static str> {
+    match answer.stop_reason {
+        StopReason::Length => Some(CUT_AT_LIMIT),
+        _ => answer.text().is_empty().then_some("the model answered with no text"),
+    }
+}
+
+impl From<Error> for Halt {
+    fn from(error: Error) -> Self {
+        let category = if error.kind() == Kind::Cancelled { "aborted" } else { "internal" };
+        Self { category, error }
+    }
+}
+
+impl From<Fault> for Halt {
+    fn from(fault: Fault) -> Self {
+        let kind = match fault {
+            Fault::Cancelled => Kind::Cancelled,
+            _ => Kind::Internal,
+        };
+        Self { category: fault.category(), error: Error::new(kind, fault.to_string()) }
+    }
+}
