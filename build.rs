@@ -79,11 +79,11 @@ fn put_cold_code_aside(out: &Path) -> Result<(), Box<dyn Error>> {
 /// Links the few functions that show where a panic came from out of gcc's
 /// static library: a shared one is loaded at each start for nothing else. It is
 /// there, since tool-client is linked with it; the linker finds it under the
-/// name of the shared one.
+/// name of the shared one. On some processors it needs gcc's other library.
 fn take_the_unwinder_in(out: &Path) -> Result<(), Box<dyn Error>> {
     let folder = out.join("unwinder");
     fs::create_dir_all(&folder)?;
-    fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh)\n")?;
+    fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n")?;
     if links_with(&format!("-Lnative={}", folder.display()), out)? {
         say(&format!("cargo::rustc-link-search=native={}", folder.display()));
     }
@@ -91,8 +91,8 @@ fn take_the_unwinder_in(out: &Path) -> Result<(), Box<dyn Error>> {
 }
 
 /// Whether the linker of this build makes a program with that flag. GNU ld and
-/// LLD do; one that does not, such as gold or mold, does without: it costs some
-/// memory and nothing else.
+/// LLD do; with one that does not, such as gold, the program goes without: that
+/// costs memory and nothing else.
 fn links_with(flag: &str, out: &Path) -> Result<bool, Box<dyn Error>> {
     let source = out.join("probe.rs");
     fs::write(&source, "fn main() {}\n")?;
@@ -105,7 +105,11 @@ fn links_with(flag: &str, out: &Path) -> Result<bool, Box<dyn Error>> {
         argument.push(linker);
         command.arg(argument);
     }
-    Ok(command.output().map_err(|it| format!("start {command:?}: {it}"))?.status.success())
+    let works = command.output().map_err(|it| format!("start {command:?}: {it}"))?.status.success();
+    if !works {
+        say(&format!("cargo::warning=the linker does not take {flag}: more memory is used"));
+    }
+    Ok(works)
 }
 
 /// LZMA takes a fifth less than deflate does.

@@ -27,7 +27,7 @@ const AGENTS: usize = 64;
 const WORKERS: usize = 8;
 
 pub(super) fn check(options: &Options) -> Result<Vec<Line>> {
-    let (warm_up, count) = if options.quick { (64, 640) } else { (640, 10_000) };
+    let (warm_up, count) = if options.quick { (64, 640) } else { (1280, 10_000) };
     let house = House::started(options, Runtime::Bubblewrap, AGENTS)?;
     write_what_is_read(&house)?;
     cut_links(&house, warm_up)?;
