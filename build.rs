@@ -46,8 +46,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         say(&format!("cargo::rerun-if-changed={path}"));
     }
     let out = PathBuf::from(variable("OUT_DIR")?);
-    put_cold_code_aside()?;
-    take_the_unwinder_in(&out.join("unwinder"))?;
+    if variable("PROFILE")? == "release" {
+        put_cold_code_aside(&out)?;
+        take_the_unwinder_in(&out)?;
+    }
     let target = variable("TARGET")?;
     let folder = out.join("tool-client-build");
     let mut command = nested_cargo(&target, &folder)?;
@@ -65,10 +67,11 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 /// Code that no idle gateway runs gets a place of its own in the program, so
 /// that it is not in memory only because it lies beside what runs.
-fn put_cold_code_aside() -> Result<(), Box<dyn Error>> {
-    if variable("PROFILE")? == "release" {
-        let script = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("cold.ld");
-        say(&format!("cargo::rustc-link-arg-bins=-Wl,-T,{}", script.display()));
+fn put_cold_code_aside(out: &Path) -> Result<(), Box<dyn Error>> {
+    let script = Path::new(&variable("CARGO_MANIFEST_DIR")?).join("cold.ld");
+    let argument = format!("-Wl,-T,{}", script.display());
+    if links_with(&format!("-Clink-arg={argument}"), out)? {
+        say(&format!("cargo::rustc-link-arg-bins={argument}"));
     }
     Ok(())
 }
@@ -76,14 +79,37 @@ fn put_cold_code_aside() -> Result<(), Box<dyn Error>> {
 /// Links the few functions that show where a panic came from out of gcc's
 /// static library: a shared one is loaded at each start for nothing else. It is
 /// there, since tool-client is linked with it; the linker finds it under the
-/// name of the shared one.
-fn take_the_unwinder_in(folder: &Path) -> Result<(), Box<dyn Error>> {
-    if variable("PROFILE")? == "release" {
-        fs::create_dir_all(folder)?;
-        fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh)\n")?;
+/// name of the shared one. On some processors it needs gcc's other library.
+fn take_the_unwinder_in(out: &Path) -> Result<(), Box<dyn Error>> {
+    let folder = out.join("unwinder");
+    fs::create_dir_all(&folder)?;
+    fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n")?;
+    if links_with(&format!("-Lnative={}", folder.display()), out)? {
         say(&format!("cargo::rustc-link-search=native={}", folder.display()));
     }
     Ok(())
+}
+
+/// Whether the linker of this build makes a program with that flag. GNU ld and
+/// LLD do; with one that does not, such as gold, the program goes without: that
+/// costs memory and nothing else.
+fn links_with(flag: &str, out: &Path) -> Result<bool, Box<dyn Error>> {
+    let source = out.join("probe.rs");
+    fs::write(&source, "fn main() {}\n")?;
+    let mut command = Command::new(variable("RUSTC")?);
+    command.arg(source).arg("-o").arg(out.join("probe")).arg("--target").arg(variable("TARGET")?);
+    let flags = env::var("CARGO_ENCODED_RUSTFLAGS").unwrap_or_default();
+    command.args(flags.split('\x1f').filter(|it| !it.is_empty())).arg(flag);
+    if let Some(linker) = env::var_os("RUSTC_LINKER") {
+        let mut argument = OsString::from("-Clinker=");
+        argument.push(linker);
+        command.arg(argument);
+    }
+    let works = command.output().map_err(|it| format!("start {command:?}: {it}"))?.status.success();
+    if !works {
+        say(&format!("cargo::warning=the linker does not take {flag}: more memory is used"));
+    }
+    Ok(works)
 }
 
 /// LZMA takes a fifth less than deflate does.

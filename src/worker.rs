@@ -3,6 +3,7 @@
 //! channel, a shut socket, a cancelled [`Cancel`]).
 
 use std::convert::Infallible;
+use std::io::{self, PipeReader, PipeWriter};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle, Scope, ScopedJoinHandle};
 
@@ -93,14 +94,24 @@ impl Crew {
 }
 
 /// Something that can be called off, seen from the side that obeys. Clones
-/// watch the same thing; `select!` can wait on [`Cancel::gone`].
+/// watch the same thing; `select!` can wait on [`Cancel::gone`], `poll` on
+/// [`Cancel::hang_up`].
 #[derive(Clone, Debug)]
 pub struct Cancel {
     gone: Receiver<Infallible>,
-    alive: Weak<Alive>,
+    /// `None` if nobody can call it off.
+    alive: Option<Weak<Alive>>,
 }
 
-type Alive = Mutex<Option<Sender<Infallible>>>;
+type Alive = Mutex<Option<Living>>;
+
+/// What is dropped to call it off.
+#[derive(Debug)]
+struct Living {
+    _alive: Sender<Infallible>,
+    /// Made for the first who waits by `poll`.
+    pipe: Option<(Arc<PipeReader>, PipeWriter)>,
+}
 
 /// The other end of a [`Cancel`]: cancels when told to, and when the last
 /// clone is dropped.
@@ -113,20 +124,20 @@ impl Cancel {
     /// A thing that can be called off, and the means to do it.
     pub fn pair() -> (Canceller, Self) {
         let (alive, gone) = bounded(0);
-        let alive = Arc::new(Mutex::new(Some(alive)));
-        let cancel = Self { gone, alive: Arc::downgrade(&alive) };
+        let alive = Arc::new(Mutex::new(Some(Living { _alive: alive, pipe: None })));
+        let cancel = Self { gone, alive: Some(Arc::downgrade(&alive)) };
         (Canceller { alive }, cancel)
     }
 
     /// A thing that nobody can call off.
     pub fn never() -> Self {
-        Self { gone: never(), alive: Weak::new() }
+        Self { gone: never(), alive: None }
     }
 
     /// Calls it off from this side, for whoever ends everything that runs.
     /// One that nobody can call off stays as it is.
     pub fn call_off(&self) {
-        if let Some(alive) = self.alive.upgrade() {
+        if let Some(alive) = self.alive.as_ref().and_then(Weak::upgrade) {
             alive.lock().unwrap_or_else(PoisonError::into_inner).take();
         }
     }
@@ -140,6 +151,31 @@ impl Cancel {
     pub fn gone(&self) -> &Receiver<Infallible> {
         &self.gone
     }
+
+    /// A descriptor that hangs up once it is called off, the same for all who
+    /// ask; `None` if nobody can call it off.
+    pub fn hang_up(&self) -> io::Result<Option<Arc<PipeReader>>> {
+        let Some(alive) = &self.alive else { return Ok(None) };
+        if let Some(alive) = alive.upgrade()
+            && let Some(living) = &mut *alive.lock().unwrap_or_else(PoisonError::into_inner)
+        {
+            return living.hang_up().map(Some);
+        }
+        // Called off already: a pipe without a writer has hung up.
+        Ok(Some(Arc::new(io::pipe()?.0)))
+    }
+}
+
+impl Living {
+    fn hang_up(&mut self) -> io::Result<Arc<PipeReader>> {
+        if let Some((reader, _)) = &self.pipe {
+            return Ok(Arc::clone(reader));
+        }
+        let (reader, writer) = io::pipe()?;
+        let reader = Arc::new(reader);
+        self.pipe = Some((Arc::clone(&reader), writer));
+        Ok(reader)
+    }
 }
 
 impl Canceller {
@@ -152,6 +188,8 @@ impl Canceller {
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::*;
 
@@ -174,6 +212,31 @@ mod tests {
         assert!(!crew.spawn(|| ())?);
         drop(release);
         Ok(())
+    }
+
+    /// Whether it has hung up, for somebody who waits by `poll`.
+    #[track_caller]
+    fn check_hung_up(cancel: &Cancel, want: bool) {
+        let Ok(Some(pipe)) = cancel.hang_up() else { panic!("no pipe") };
+        let mut fds = [PollFd::new(&pipe, PollFlags::empty())];
+        assert_eq!(poll(&mut fds, Some(&Timespec::default())), Ok(usize::from(want)));
+    }
+
+    #[test]
+    fn a_cancel_hangs_up_once_it_is_called_off() {
+        let (canceller, cancel) = Cancel::pair();
+        let early = cancel.clone();
+        check_hung_up(&early, false);
+        check_hung_up(&cancel, false);
+        canceller.cancel();
+        check_hung_up(&early, true);
+        check_hung_up(&cancel, true);
+        drop(canceller);
+        check_hung_up(&cancel, true);
+        let (dropped, cancel) = Cancel::pair();
+        drop(dropped);
+        check_hung_up(&cancel, true);
+        assert!(Cancel::never().hang_up().is_ok_and(|it| it.is_none()));
     }
 
     #[test]

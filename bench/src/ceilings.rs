@@ -7,7 +7,9 @@
 //! asked is whether the ten-thousandth costs anything that the five-hundredth
 //! did not. Both readings are taken when the process is quiet again.
 
+mod dials;
 mod links;
+mod lives;
 mod memory;
 mod reconnects;
 mod timeouts;
@@ -67,13 +69,15 @@ impl Line {
 type Check = fn(&Options) -> Result<Vec<Line>>;
 
 /// The checks by name, the quick ones first.
-pub(crate) const CHECKS: [(&str, Check); 7] = [
+pub(crate) const CHECKS: [(&str, Check); 9] = [
     ("size", size),
     ("idle", memory::idle),
     ("output", memory::output),
     ("turns", turns::check),
     ("reconnects", reconnects::check),
     ("links", links::check),
+    ("dials", dials::check),
+    ("lives", lives::check),
     ("timeouts", timeouts::check),
 ];
 

@@ -192,6 +192,14 @@ impl House {
         Ok(name.to_owned())
     }
 
+    /// The first process of an agent's bubblewrap sandbox, by its id on the host.
+    pub(crate) fn resident(&self, agent: &str) -> Result<u32> {
+        let file = self.home().join(format!("data/sandboxes/{agent}.json"));
+        let state: Value = serde_json::from_slice(&fs::read(&file)?)?;
+        let pid = state["pid"].as_u64().and_then(|it| u32::try_from(it).ok());
+        pid.ok_or_else(|| format!("{} names no process", file.display()).into())
+    }
+
     /// Starts the gateway, in the foreground of its own process.
     pub(crate) fn start(&mut self) -> Result<Started> {
         let errors = fs::File::create(self.root.join("gateway.err"))?;

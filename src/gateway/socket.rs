@@ -3,12 +3,14 @@
 //! [`PluginCall`] for the toolbox, with the session looked up and never
 //! believed. What one agent sends can slow down that agent only.
 
+mod connections;
 mod lines;
 mod reception;
 mod request;
 
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -20,6 +22,7 @@ use crossbeam_channel::{Receiver, Sender, bounded, select};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
+use connections::Connections;
 use lines::{LINE_LIMIT, Line, Lines, MAX_LINE};
 pub use reception::Reception;
 use reception::{Place, Serve};
@@ -44,6 +47,7 @@ struct Desk {
     toolbox: Arc<Toolbox>,
     owns_session: Arc<OwnsSession>,
     running: Slots,
+    connections: Connections,
     stop: Cancel,
 }
 
@@ -51,6 +55,7 @@ struct Desk {
 pub struct AgentSocket {
     path: PathBuf,
     stop: Canceller,
+    desk: Arc<Desk>,
     place: Option<Place>,
 }
 
@@ -67,21 +72,23 @@ impl AgentSocket {
     ) -> Result<Self> {
         let listener = bind(&path)?;
         let (stop, stopped) = Cancel::pair();
-        let desk = Desk {
+        let desk = Arc::new(Desk {
             agent: agent.to_owned(),
             toolbox,
             owns_session,
             running: Slots::new(MAX_TOOLS),
+            connections: Connections::default(),
             stop: stopped,
-        };
-        let place = reception.add(agent, listener, served_at(desk))?;
-        Ok(Self { path, stop, place: Some(place) })
+        });
+        let place = reception.add(agent, listener, served_at(&desk))?;
+        Ok(Self { path, stop, desk, place: Some(place) })
     }
 }
 
 impl Drop for AgentSocket {
     fn drop(&mut self) {
         self.stop.cancel();
+        self.desk.connections.end();
         self.place.take();
         let _ = fs::remove_file(&self.path);
     }
@@ -107,31 +114,22 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-fn served_at(desk: Desk) -> Arc<Serve> {
+fn served_at(desk: &Arc<Desk>) -> Arc<Serve> {
+    let desk = Arc::clone(desk);
     Arc::new(move |stream| {
-        if let Err(error) = serve(&stream, &desk) {
+        if let Err(error) = serve(stream, &desk) {
             log::debug!("a connection of agent {} ended: {error}", desk.agent);
         }
     })
 }
 
 /// Answers line after line, in order, until the peer ends or the gateway does.
-fn serve(stream: &UnixStream, desk: &Desk) -> io::Result<()> {
+fn serve(stream: UnixStream, desk: &Desk) -> io::Result<()> {
     stream.set_write_timeout(Some(WRITE_LIMIT))?;
-    let (ended, end) = bounded::<()>(0);
-    thread::scope(|scope| {
-        let stop = desk.stop.gone().clone();
-        // A blocked read ends when the gateway stops.
-        let _ = worker::scoped(scope, "conn-stop", move || {
-            select! {
-                recv(stop) -> _ => drop(stream.shutdown(std::net::Shutdown::Both)),
-                recv(end) -> _ => {}
-            }
-        });
-        let result = serve_lines(stream, desk);
-        drop(ended);
-        result
-    })
+    match desk.connections.enter(stream) {
+        Some(open) => serve_lines(open.stream(), desk),
+        None => Ok(()),
+    }
 }
 
 fn serve_lines(stream: &UnixStream, desk: &Desk) -> io::Result<()> {
@@ -185,36 +183,16 @@ fn answer(line: &[u8], stream: &UnixStream, desk: &Desk) -> Response {
         cwd: request.cwd.unwrap_or_default(),
         stdin: request.stdin,
     };
-    let (canceller, cancel) = Cancel::pair();
-    let done = watched(stream, &canceller, || {
-        let Some(_slot) = desk.running.take(&desk.stop, &cancel) else {
-            return Err(Error::new(Kind::Busy, "the gateway is stopping; nothing was run"));
-        };
-        desk.toolbox.run(&caller, Call::Plugin(call), &cancel)
-    });
+    let done = match desk.running.take(stream, &desk.stop) {
+        Some(_slot) => {
+            desk.toolbox.run(&caller, Call::Plugin(call, stream.as_fd()), &Cancel::never())
+        }
+        None => Err(Error::new(Kind::Busy, "the gateway is stopping; nothing was run")),
+    };
     match done {
         Ok(answer) => Response::of(&answer),
         Err(error) => Response::failure(error.to_string()),
     }
-}
-
-/// Runs `act` and cancels it when the peer has hung up both ways; one that
-/// only ended its sending half still gets its answer.
-fn watched<T>(stream: &UnixStream, canceller: &Canceller, act: impl FnOnce() -> T) -> T {
-    let Ok((awake, wake)) = UnixStream::pair() else { return act() };
-    thread::scope(|scope| {
-        let _ = worker::scoped(scope, "conn-watch", move || {
-            let mut fds =
-                [PollFd::new(stream, PollFlags::empty()), PollFd::new(&awake, PollFlags::IN)];
-            while let Err(Errno::INTR) = poll(&mut fds, None) {}
-            if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-                canceller.cancel();
-            }
-        });
-        let done = act();
-        drop(wake);
-        done
-    })
 }
 
 /// Whose call it is: the running call that sent it; else a session of this
@@ -263,13 +241,39 @@ impl Slots {
     }
 
     /// `None` once the gateway stops or nobody waits for it any more.
-    fn take(&self, stop: &Cancel, hung_up: &Cancel) -> Option<Slot> {
-        select! {
-            send(self.taken, ()) -> sent => sent.ok().map(|()| Slot(self.given_back.clone())),
-            recv(stop.gone()) -> _ => None,
-            recv(hung_up.gone()) -> _ => None,
+    fn take(&self, stream: &UnixStream, stop: &Cancel) -> Option<Slot> {
+        let slot = || Slot(self.given_back.clone());
+        if self.taken.try_send(()).is_ok() {
+            return Some(slot());
         }
+        until_hung_up(stream, |hung_up| {
+            select! {
+                send(self.taken, ()) -> sent => sent.ok().map(|()| slot()),
+                recv(stop.gone()) -> _ => None,
+                recv(hung_up.gone()) -> _ => None,
+            }
+        })
     }
+}
+
+/// Waits with something that is called off once the peer has hung up both
+/// ways; one that only ended its sending half is still there.
+fn until_hung_up<T>(stream: &UnixStream, wait: impl FnOnce(&Cancel) -> T) -> T {
+    let (canceller, hung_up) = Cancel::pair();
+    let Ok((awake, wake)) = UnixStream::pair() else { return wait(&hung_up) };
+    thread::scope(|scope| {
+        let _ = worker::scoped(scope, "conn-watch", move || {
+            let mut fds =
+                [PollFd::new(stream, PollFlags::empty()), PollFd::new(&awake, PollFlags::IN)];
+            while let Err(Errno::INTR) = poll(&mut fds, None) {}
+            if fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+                canceller.cancel();
+            }
+        });
+        let done = wait(&hung_up);
+        drop(wake);
+        done
+    })
 }
 
 impl Drop for Slot {

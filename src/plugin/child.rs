@@ -4,22 +4,19 @@
 //! ended, whatever a grandchild still holds open. What a call is, and what its
 //! output means, is for [`super::run`] to say.
 
-use std::convert::Infallible;
-use std::io::{self, ErrorKind, PipeReader, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{self, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, bounded, select};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::{During, Error, Kind, Result};
 use crate::plugin::tree;
-use crate::worker::{self, Cancel};
+use crate::worker::Cancel;
 
 /// How long output may still come after the child has ended.
 const DRAIN: Duration = Duration::from_millis(300);
@@ -72,48 +69,38 @@ pub(super) struct Captured {
     limit: usize,
 }
 
+/// Who can call it off.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// Whoever has the other end.
+    pub cancel: &'a Cancel,
+    /// A socket or pipe whose other side asked, by hanging up both ways.
+    pub line: Option<BorrowedFd<'a>>,
+}
+
 /// Runs the command to its end. An error means that it was never started, or
 /// that it could not be watched and was killed.
 pub(super) fn run(
-    name: &str,
     command: &mut Command,
     stdin: Option<&[u8]>,
     bounds: Bounds,
-    cancel: &Cancel,
+    asker: Asker<'_>,
 ) -> Result<Ended> {
     let input = if stdin.is_some() { Stdio::piped() } else { Stdio::null() };
     command.stdin(input).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
-    let watched = format!("watch a process of the tool `{name}`");
-    let (called_off, signal) = io::pipe().during(Kind::Internal, watched.clone())?;
-    // The thread ends when `over` is dropped, at the end of the scope's body;
-    // the poll below sees `signal` closed, and looks at nothing else.
-    thread::scope(|scope| {
-        let (over, is_over) = bounded::<Infallible>(0);
-        let waiter = format!("plug-{name}-cancel");
-        worker::scoped(scope, &waiter, move || {
-            until_either(cancel, &is_over);
-            drop(signal);
-        })?;
-        let mut child = Child::start(command, stdin, bounds, called_off)?;
-        let done = child.watch().during(Kind::Internal, watched);
-        drop(over);
-        done.and_then(|()| child.finish())
-    })
-}
-
-fn until_either(cancel: &Cancel, over: &Receiver<Infallible>) {
-    select! {
-        recv(cancel.gone()) -> _ => {}
-        recv(over) -> _ => {}
-    }
+    let hang_up = asker.cancel.hang_up().during(Kind::Internal, "watch who asked")?;
+    let askers = asker.line.into_iter().chain(hang_up.as_ref().map(AsFd::as_fd)).collect();
+    let mut child = Child::start(command, stdin, bounds, askers)?;
+    child.watch().during(Kind::Internal, "watch the process")?;
+    child.finish()
 }
 
 struct Child<'a> {
     process: process::Child,
     /// Readable once the process has ended.
     handle: OwnedFd,
-    /// At its end once the caller calls the work off.
-    called_off: Option<PipeReader>,
+    /// Each hangs up when it calls the work off; none once it is.
+    askers: Vec<BorrowedFd<'a>>,
     stdin: Option<ChildStdin>,
     unsent: &'a [u8],
     stdout: Option<ChildStdout>,
@@ -152,7 +139,7 @@ impl<'a> Child<'a> {
         command: &mut Command,
         stdin: Option<&'a [u8]>,
         bounds: Bounds,
-        called_off: PipeReader,
+        askers: Vec<BorrowedFd<'a>>,
     ) -> Result<Self> {
         let mut process = command.spawn().map_err(|error| not_started(&error))?;
         let until = Instant::now() + bounds.timeout;
@@ -172,7 +159,7 @@ impl<'a> Child<'a> {
         Ok(Self {
             process,
             handle,
-            called_off: Some(called_off),
+            askers,
             stdin: stdin_pipe,
             unsent: stdin.unwrap_or_default(),
             stdout,
@@ -209,17 +196,17 @@ impl<'a> Child<'a> {
 
     /// What happened, at the latest when the state's time is up.
     fn wait(&self) -> io::Result<Vec<Event>> {
-        let sources = [
-            (Event::CalledOff, self.called_off.as_ref().map(AsFd::as_fd), PollFlags::IN),
+        let askers = self.askers.iter().map(|it| (Event::CalledOff, Some(*it), PollFlags::empty()));
+        let pipes = [
             (Event::Ended, self.watched_handle(), PollFlags::IN),
             (Event::Stdin, self.stdin.as_ref().map(AsFd::as_fd), PollFlags::OUT),
             (Event::Stdout, self.stdout.as_ref().map(AsFd::as_fd), PollFlags::IN),
             (Event::Stderr, self.stderr.as_ref().map(AsFd::as_fd), PollFlags::IN),
         ];
-        let (events, mut polled): (Vec<Event>, Vec<PollFd<'_>>) = sources
-            .iter()
+        let (events, mut polled): (Vec<Event>, Vec<PollFd<'_>>) = askers
+            .chain(pipes)
             .filter_map(|(event, fd, flags)| {
-                fd.map(|it| (*event, PollFd::from_borrowed_fd(it, *flags)))
+                fd.map(|it| (event, PollFd::from_borrowed_fd(it, flags)))
             })
             .unzip();
         let left = self.until.saturating_duration_since(Instant::now());
@@ -240,7 +227,7 @@ impl<'a> Child<'a> {
     fn handle(&mut self, event: Event, piece: &mut [u8]) -> io::Result<()> {
         match event {
             Event::CalledOff => {
-                self.called_off = None;
+                self.askers.clear();
                 self.kill(Reason::Cancelled);
             }
             Event::Ended => {

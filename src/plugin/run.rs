@@ -3,18 +3,21 @@
 //! [`command`] is the pure function to the argv, and the answer is what the
 //! process printed. Nothing here asks whether the agent may: the toolbox did.
 
-use std::ffi::OsString;
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use rustix::fs::{Access, access};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{During, Error, Kind, Result};
 use crate::plugin::Tool;
+pub use crate::plugin::child::Asker;
 use crate::plugin::child::{self, Bounds, Captured, Ended, Reason};
 use crate::plugin::manifest::Program;
-use crate::worker::Cancel;
 
 /// Bytes of standard output that are kept unless the caller wants fewer.
 pub const MAX_OUTPUT: usize = 4 * 1024 * 1024;
@@ -94,27 +97,34 @@ pub struct Output {
 /// bound), [`Kind::Busy`] (the program is just being written),
 /// [`Kind::Cancelled`] (the tree was killed), [`Kind::Internal`] (it could not
 /// be started).
-pub fn call(tool: &Tool, call: &RunCall<'_>, cancel: &Cancel, cap: usize) -> Result<Output> {
+pub fn call(tool: &Tool, call: &RunCall<'_>, asker: Asker<'_>, cap: usize) -> Result<Output> {
     if let Some(flag) = refused_flag(tool.flags.as_deref(), call.args) {
         return Ok(refusal(tool, flag));
     }
     check_args(call.args)?;
-    let mut command = command(tool, call, &inherited())?;
+    let inherited = inherited();
+    let mut command = command(tool, &program(tool, &inherited), call, &inherited)?;
     check_env(&command)?;
     let bounds = Bounds { timeout: tool.timeout, stdout: cap, stderr: MAX_STDERR };
     let stdin = call.stdin.map(str::as_bytes);
-    let ended = child::run(&tool.name, &mut command, stdin, bounds, cancel)
+    let ended = child::run(&mut command, stdin, bounds, asker)
         .map_err(|it| it.within(format!("run the tool `{}`", tool.name)))?;
     answer(tool, ended)
 }
 
-/// The process of a call. Pure: `inherited` is what it gets of the gateway's
-/// environment; whatever else that holds is not passed on.
-pub fn command(tool: &Tool, call: &RunCall<'_>, inherited: &[(&str, OsString)]) -> Result<Command> {
-    let mut command = match &tool.program {
-        Program::Inside(path) => Command::new(path),
-        Program::OnPath(name) => Command::new(name),
-    };
+/// The process of a call. Pure: `program` is where the tool's was found, and
+/// `inherited` what it gets of the gateway's environment; whatever else that
+/// holds is not passed on.
+pub fn command(
+    tool: &Tool,
+    program: &Path,
+    call: &RunCall<'_>,
+    inherited: &[(&str, OsString)],
+) -> Result<Command> {
+    let mut command = Command::new(program);
+    if let Program::OnPath(name) = &tool.program {
+        command.arg0(name);
+    }
     command.args(&tool.args).args(call.args).current_dir(&tool.folder).env_clear();
     command.envs(inherited.iter().map(|(name, value)| (name, value)));
     // Last, so that nothing a manifest or configuration says stands over them.
@@ -154,7 +164,23 @@ fn context_env(tool: &Tool, call: &RunCall<'_>) -> Result<Vec<(&'static str, OsS
 }
 
 fn inherited() -> Vec<(&'static str, OsString)> {
-    INHERITED.into_iter().filter_map(|it| Some((it, std::env::var_os(it)?))).collect()
+    INHERITED.into_iter().filter_map(|it| Some((it, env::var_os(it)?))).collect()
+}
+
+/// Where the program of a tool is. A name is looked up here and not by the
+/// start, which would have to copy the gateway first to look as the plugin;
+/// one that is not found is left to it, which says why.
+fn program(tool: &Tool, inherited: &[(&str, OsString)]) -> PathBuf {
+    let name = match &tool.program {
+        Program::Inside(path) => return path.clone(),
+        Program::OnPath(name) => name,
+    };
+    let of_tool = tool.env.get("PATH").map(OsStr::new);
+    let of_gateway = || inherited.iter().find(|(it, _)| *it == "PATH").map(|(_, it)| &**it);
+    let folders = of_tool.or_else(of_gateway).unwrap_or_default();
+    // As the plugin would see them, which starts in its own folder.
+    let mut places = env::split_paths(folders).map(|it| tool.folder.join(it).join(name));
+    places.find(|it| it.is_file() && access(it, Access::EXEC_OK).is_ok()).unwrap_or(name.into())
 }
 
 /// The first argument that begins with `-` and is not on the list. Programs

@@ -111,10 +111,12 @@ pub(super) fn give(laid: &Path, folder: &Path) -> Result<()> {
     if is_same(laid, &path).unwrap_or(false) {
         return Ok(());
     }
-    let fresh = beside(&path);
-    let linked = fs::hard_link(laid, &fresh).and_then(|()| fs::rename(&fresh, &path));
-    // A rename onto another link of the same file leaves both names.
-    let _ = fs::remove_file(&fresh);
+    // A copy that another process replaces at this very moment cannot be
+    // linked to; the new one can.
+    let linked = link(laid, &path).or_else(|error| match error.kind() {
+        ErrorKind::NotFound => link(laid, &path),
+        _ => Err(error),
+    });
     match linked {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == ErrorKind::NotFound => Err(error)
@@ -122,6 +124,14 @@ pub(super) fn give(laid: &Path, folder: &Path) -> Result<()> {
         Err(_) if is_laid(&path).unwrap_or(false) => Ok(()),
         Err(_) => put(&path, &tool_client()?),
     }
+}
+
+fn link(laid: &Path, path: &Path) -> io::Result<()> {
+    let fresh = beside(path);
+    let linked = fs::hard_link(laid, &fresh).and_then(|()| fs::rename(&fresh, path));
+    // A rename onto another link of the same file leaves both names.
+    let _ = fs::remove_file(&fresh);
+    linked
 }
 
 /// Writes it there whole, or not at all.

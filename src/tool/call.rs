@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -81,8 +82,9 @@ pub struct CommandCall {
 pub enum Call<'a> {
     /// read, write, patch, exec.
     Core(CoreCall),
-    /// A tool of a plugin.
-    Plugin(PluginCall),
+    /// A tool of a plugin, and the line of whoever asked: once it hangs up both
+    /// ways, nobody waits for the answer and the call is called off.
+    Plugin(PluginCall, BorrowedFd<'a>),
     /// A command with its streams.
     Command(CommandCall, Streams<'a>),
 }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value};
@@ -122,7 +123,7 @@ impl Scene<'_> {
     }
 
     /// A tool of a plugin, outside every sandbox.
-    pub(super) fn plugin(&self, call: PluginCall) -> Result<Answer> {
+    pub(super) fn plugin(&self, call: PluginCall, line: BorrowedFd<'_>) -> Result<Answer> {
         let Some(tool) = self.toolbox.registry.tool(&call.tool) else {
             let what = format!("no plugin gives the tool `{}`", call.tool);
             return Err(Error::new(Kind::Missing, what));
@@ -136,7 +137,8 @@ impl Scene<'_> {
             config: &config,
         };
         let started = Instant::now();
-        let output = plugin::run::call(tool, &run, self.cancel, PLUGIN_OUTPUT)?;
+        let asker = plugin::run::Asker { cancel: self.cancel, line: Some(line) };
+        let output = plugin::run::call(tool, &run, asker, PLUGIN_OUTPUT)?;
         let exit = Exit {
             code: output.exit_code,
             timed_out: false,

@@ -125,7 +125,7 @@ impl Toolbox {
             Prepared::Patch(patch) => patch.run(&equipment.sandbox, cancel),
             Prepared::Exec(exec) => scene.exec(&exec),
             Prepared::Command(command, streams) => scene.command(command, streams),
-            Prepared::Plugin(call) => scene.plugin(call),
+            Prepared::Plugin(call, line) => scene.plugin(call, line),
             // Policy denies it; if it did not, there is still nothing to run.
             Prepared::Unknown(tool) => {
                 Err(Error::new(Kind::Missing, format!("there is no tool `{tool}`")))

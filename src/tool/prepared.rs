@@ -1,6 +1,8 @@
 //! A call whose arguments are sound: what policy is asked about it and what
 //! the audit log is told of it. Nothing here acts.
 
+use std::os::fd::BorrowedFd;
+
 use serde_json::Value;
 
 use super::call::{Call, Caller, CommandCall, CoreCall, PluginCall, Streams};
@@ -16,7 +18,7 @@ pub(super) enum Prepared<'a> {
     Patch(files::Patch),
     Exec(exec::Exec),
     Command(CommandCall, Streams<'a>),
-    Plugin(PluginCall),
+    Plugin(PluginCall, BorrowedFd<'a>),
     /// No tool of ours, for policy to deny.
     Unknown(String),
 }
@@ -29,7 +31,7 @@ impl<'a> Prepared<'a> {
             Call::Command(call, streams) => {
                 exec::checked(call).map(|it| Self::Command(it, streams))
             }
-            Call::Plugin(call) => Ok(Self::Plugin(call)),
+            Call::Plugin(call, line) => Ok(Self::Plugin(call, line)),
         }
     }
 
@@ -51,7 +53,7 @@ impl<'a> Prepared<'a> {
 
     pub(super) fn decide(&self, agent: &Agent) -> Decision {
         match self {
-            Self::Plugin(call) => policy::plugin(&agent.name, &agent.tools, &call.tool),
+            Self::Plugin(call, _) => policy::plugin(&agent.name, &agent.tools, &call.tool),
             _ => policy::core(self.tool()),
         }
     }
@@ -62,14 +64,14 @@ impl<'a> Prepared<'a> {
             Self::Write(_) => "write",
             Self::Patch(_) => "patch",
             Self::Exec(_) | Self::Command(..) => "exec",
-            Self::Plugin(call) => &call.tool,
+            Self::Plugin(call, _) => &call.tool,
             Self::Unknown(tool) => tool,
         }
     }
 
     pub(super) fn entry(&self, caller: &Caller) -> Entry {
         let (act, target) = match self {
-            Self::Plugin(_) => (Act::Tool, Target::Gateway),
+            Self::Plugin(..) => (Act::Tool, Target::Gateway),
             _ => (Act::CoreTool, Target::Sandbox),
         };
         Entry {
@@ -94,7 +96,7 @@ impl<'a> Prepared<'a> {
             Self::Command(call, _) => {
                 call.argv.iter().map(|it| it.to_string_lossy().into_owned()).collect()
             }
-            Self::Plugin(call) => call.args.clone(),
+            Self::Plugin(call, _) => call.args.clone(),
             Self::Unknown(_) => Vec::new(),
         }
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, bounded};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
@@ -152,13 +152,25 @@ impl Doorkeeper {
     /// if nobody is there any more to say something.
     fn heed(&mut self, patience: Duration) -> bool {
         loop {
-            match self.words.recv_timeout(patience) {
+            match self.next_word(patience) {
                 Ok(Word::Add(entrance)) => self.entrances.push(entrance),
                 Ok(Word::Remove(key, back)) => self.hand_over(key, &back),
                 Err(RecvTimeoutError::Timeout) => return true,
                 Err(RecvTimeoutError::Disconnected) => return false,
             }
         }
+    }
+
+    /// Without patience it only looks: waiting for no time yields the processor
+    /// again and again, beside the thread that was just started.
+    fn next_word(&self, patience: Duration) -> Result<Word, RecvTimeoutError> {
+        if !patience.is_zero() {
+            return self.words.recv_timeout(patience);
+        }
+        self.words.try_recv().map_err(|it| match it {
+            TryRecvError::Empty => RecvTimeoutError::Timeout,
+            TryRecvError::Disconnected => RecvTimeoutError::Disconnected,
+        })
     }
 
     fn hand_over(&mut self, key: RawFd, back: &Sender<Entrance>) {

@@ -4,12 +4,16 @@ mod notes;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::*;
 use crate::plugin::tests::Scratch;
+use crate::worker::Cancel;
 
 /// A tool that runs a script of the shell; the call's arguments are `$1`, ….
 fn tool(script: &str) -> Tool {
@@ -45,7 +49,7 @@ fn run_with(tool: &Tool, args: &[&str], stdin: Option<&str>, cancel: &Cancel) ->
     let args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
     let config = json!({"unit": "C"});
     let request = RunCall { args: &args, stdin, context: context(), config: &config };
-    call(tool, &request, cancel, MAX_OUTPUT)
+    call(tool, &request, Asker { cancel, line: None }, MAX_OUTPUT)
 }
 
 fn run(tool: &Tool, args: &[&str]) -> Result<Output> {
@@ -108,7 +112,7 @@ fn the_argv_is_that_of_the_manifest_and_then_that_of_the_call() -> Result<()> {
     let args = ["a".to_owned()];
     let config = json!({});
     let request = RunCall { args: &args, stdin: None, context: context(), config: &config };
-    let command = command(&tool, &request, &[])?;
+    let command = command(&tool, Path::new("/plugins/p/tool"), &request, &[])?;
     assert_eq!(command.get_program(), "/plugins/p/tool");
     assert_eq!(command.get_args().collect::<Vec<_>>(), ["fixed", "a"]);
     assert_eq!(command.get_current_dir(), Some(tool.folder.as_path()));
@@ -157,6 +161,22 @@ fn the_environment_is_exactly_what_is_promised() -> Result<()> {
                "agentDir": "/h/agents/travel",
                "workspaceDir": "/h/agents/travel/workspace", "cwd": "repos/site"})
     );
+    Ok(())
+}
+
+#[test]
+fn a_name_is_looked_up_on_the_calls_path_from_the_plugins_folder() -> Result<()> {
+    let scratch = Scratch::new();
+    let folder = scratch.path().canonicalize().unwrap_or_default();
+    // Neither a folder nor what may not be executed is a program.
+    let make = "mkdir -p none/p bin; echo >none/sh; ln -s /bin/sh bin/p; echo ok";
+    assert_eq!(run(&Tool { folder: folder.clone(), ..tool(make) }, &[])?.text, "ok\n");
+    let env = BTreeMap::from([("PATH".to_owned(), "gone:none:bin".to_owned())]);
+    let program = Program::OnPath("p".into());
+    // Its own name is the one in the manifest.
+    let args = vec!["-c".to_owned(), "echo $0".to_owned()];
+    let tool = Tool { folder, env, program, args, ..tool("") };
+    assert_eq!(run(&tool, &[])?.text, "p\n");
     Ok(())
 }
 
@@ -310,7 +330,8 @@ fn a_megabyte_of_arguments_is_taken() -> Result<()> {
 fn a_configuration_that_cannot_be_passed_is_named() {
     let config = json!({"long": "x".repeat(128 * 1024)});
     let request = RunCall { args: &[], stdin: None, context: context(), config: &config };
-    let refused = call(&tool("true"), &request, &Cancel::never(), MAX_OUTPUT).err();
+    let asker = Asker { cancel: &Cancel::never(), line: None };
+    let refused = call(&tool("true"), &request, asker, MAX_OUTPUT).err();
     assert_eq!(
         refused.map(|it| it.to_string()).as_deref(),
         Some("BEIGE_CONTEXT is longer than 128 KiB, and Linux passes on no more")
@@ -386,6 +407,29 @@ fn a_cancelled_call_kills_the_whole_tree() {
     });
     assert_eq!(failed.map(|it| it.kind()), Some(Kind::Cancelled));
     assert_eq!(living(&seconds), 0);
+}
+
+/// What comes of a call whose asker does so.
+fn after(script: &str, act: impl FnOnce(UnixStream)) -> Result<Output> {
+    let (line, asker) = UnixStream::pair().during(Kind::Internal, "make a pair")?;
+    act(asker);
+    let request = RunCall { args: &[], stdin: None, context: context(), config: &Value::Null };
+    let asker = Asker { cancel: &Cancel::never(), line: Some(line.as_fd()) };
+    call(&tool(script), &request, asker, MAX_OUTPUT)
+}
+
+#[test]
+fn a_call_ends_with_its_asker_and_not_with_half_of_it() -> Result<()> {
+    let failed = after("sleep 300", drop).err();
+    assert_eq!(failed.map(|it| it.kind()), Some(Kind::Cancelled));
+    let mut held = None;
+    let half = |asker: UnixStream| {
+        let _ = asker.shutdown(Shutdown::Write);
+        held = Some(asker);
+    };
+    assert_eq!(after("echo done", half)?.text, "done\n");
+    assert!(held.is_some());
+    Ok(())
 }
 
 #[test]
