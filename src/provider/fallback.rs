@@ -138,3 +138,209 @@ impl Course {
         wait + wait.mul_f64(0.1 * chance.clamp(0.0, 1.0))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a model does when it is asked.
+    #[derive(Clone, Copy)]
+    enum Does {
+        Answer,
+        Fail,
+        Refuse,
+        /// Fails, and cools down for so many seconds.
+        Cool(u64),
+    }
+    use Does::{Answer, Cool, Fail, Refuse};
+
+    const fn seconds(count: u64) -> Duration {
+        Duration::from_secs(count)
+    }
+
+    /// A prompt in a world in which time passes only by waiting.
+    struct World {
+        course: Course,
+        now: Duration,
+        cool_until: Vec<Duration>,
+        told: Vec<String>,
+    }
+
+    impl World {
+        /// With models that cool down for so many seconds from the start.
+        fn new(cooling: &[u64]) -> Self {
+            let cool_until = cooling.iter().copied().map(seconds).collect();
+            let course = Course::new(cooling.len());
+            Self { course, now: Duration::ZERO, cool_until, told: Vec::new() }
+        }
+
+        /// One answer; of each model what it does when it is asked, the last of
+        /// it for ever.
+        fn answer(&mut self, does: &[&[Does]]) -> String {
+            self.course.begin_answer();
+            let mut asked = vec![0; does.len()];
+            for _ in 0..100 {
+                let rests = self.cool_until.iter().map(|it| it.saturating_sub(self.now));
+                let cooling: Vec<_> = rests.map(|it| (!it.is_zero()).then_some(it)).collect();
+                match self.course.next(&cooling, 0.5) {
+                    Step::GiveUp => {
+                        self.told.push("give up".into());
+                        return std::mem::take(&mut self.told).join(" ");
+                    }
+                    Step::Wait(wait) => {
+                        self.told.push(format!("({})", wait.as_secs_f64()));
+                        self.now += wait;
+                    }
+                    Step::Ask(index) => {
+                        self.told.push(["a", "b", "c"][index].into());
+                        let place = asked[index].min(does[index].len() - 1);
+                        asked[index] += 1;
+                        match does[index][place] {
+                            Answer => {
+                                self.course.answered(index);
+                                return std::mem::take(&mut self.told).join(" ");
+                            }
+                            Fail => self.course.failed(index, Setback::Passing),
+                            Refuse => self.course.failed(index, Setback::Lasting),
+                            Cool(count) => {
+                                self.cool_until[index] = self.now + seconds(count);
+                                self.course.failed(index, Setback::Passing);
+                            }
+                        }
+                    }
+                }
+            }
+            panic!("no end: {:?}", self.told)
+        }
+    }
+
+    #[track_caller]
+    fn check(cooling: &[u64], does: &[&[Does]], want: &str) {
+        assert_eq!(World::new(cooling).answer(does), want);
+    }
+
+    #[test]
+    fn the_first_choice_answers_if_it_can() {
+        check(&[0], &[&[Answer]], "a");
+        check(&[0, 0], &[&[Answer], &[Answer]], "a");
+    }
+
+    #[test]
+    fn what_may_pass_is_tried_in_three_passes_with_growing_pauses() {
+        check(&[0], &[&[Fail]], "a (1) a (2) a give up");
+        check(&[0], &[&[Fail, Answer]], "a (1) a");
+        check(&[0], &[&[Fail, Fail, Answer]], "a (1) a (2) a");
+        check(&[0, 0], &[&[Fail], &[Answer]], "a b");
+        check(&[0, 0], &[&[Fail], &[Fail]], "a b (1) a b (2) a b give up");
+        check(&[0, 0], &[&[Fail, Fail, Answer], &[Fail]], "a b (1) a b (2) a");
+        check(&[0, 0, 0], &[&[Fail], &[Fail], &[Fail, Answer]], "a b c (1) a b c");
+    }
+
+    #[test]
+    fn what_stays_is_tried_once() {
+        check(&[0], &[&[Refuse]], "a give up");
+        check(&[0, 0], &[&[Refuse], &[Refuse]], "a b give up");
+        check(&[0, 0], &[&[Refuse], &[Fail]], "a b (1) b (2) b give up");
+        check(&[0, 0], &[&[Fail], &[Refuse]], "a b (1) a (2) a give up");
+        check(&[0, 0], &[&[Fail, Refuse], &[Fail]], "a b (1) a b (2) b give up");
+    }
+
+    #[test]
+    fn who_cools_down_is_left_out() {
+        check(&[300, 0], &[&[Answer], &[Answer]], "b");
+        check(&[300, 0], &[&[Answer], &[Fail]], "b (1) b (2) b give up");
+        check(&[0, 0], &[&[Cool(300)], &[Answer]], "a b");
+        check(&[0, 0], &[&[Cool(300)], &[Cool(300)]], "a b give up");
+        check(&[300], &[&[Answer]], "give up");
+        check(&[300, 400], &[&[Answer], &[Answer]], "give up");
+    }
+
+    /// It cools down for a second of the pauses of 1 and 2.
+    #[test]
+    fn who_has_cooled_down_is_asked_again_in_its_place() {
+        check(&[0, 0], &[&[Cool(1), Answer], &[Fail]], "a b (1) a");
+        check(&[0, 0], &[&[Cool(3), Answer], &[Fail]], "a b (1) b (2) a");
+        check(&[2, 0], &[&[Answer], &[Fail]], "b (1) b (2) a");
+    }
+
+    /// The half of a tenth more than asked is by chance.
+    #[test]
+    fn a_short_cool_down_is_waited_for_where_nothing_else_is_left() {
+        check(&[20], &[&[Answer]], "(21) a");
+        check(&[60], &[&[Answer]], "(63) a");
+        check(&[61], &[&[Answer]], "give up");
+        check(&[40, 20], &[&[Answer], &[Answer]], "(21) b");
+        check(&[0], &[&[Cool(10), Answer]], "a (10.5) a");
+        check(&[0, 0], &[&[Cool(10), Answer], &[Refuse]], "a b (10.5) a");
+        check(&[0, 0], &[&[Cool(10), Answer], &[Fail]], "a b (1) b (2) b (7.35) a");
+        check(&[0], &[&[Cool(10)]], "a (10.5) a (10.5) a give up");
+        check(&[0], &[&[Cool(10), Cool(300)]], "a (10.5) a give up");
+    }
+
+    #[test]
+    fn within_a_prompt_who_answered_is_asked_first() {
+        let mut world = World::new(&[0, 0, 0]);
+        assert_eq!(world.answer(&[&[Fail], &[Answer], &[Answer]]), "a b");
+        assert_eq!(world.answer(&[&[Answer], &[Answer], &[Answer]]), "b");
+        assert_eq!(world.answer(&[&[Answer], &[Fail], &[Answer]]), "b a");
+        assert_eq!(world.answer(&[&[Answer], &[Answer], &[Answer]]), "a");
+    }
+
+    #[test]
+    fn what_is_out_stays_out_for_the_prompt_and_success_clears_the_rest() {
+        let mut world = World::new(&[0, 0]);
+        assert_eq!(world.answer(&[&[Refuse], &[Answer]]), "a b");
+        assert_eq!(world.answer(&[&[Answer], &[Fail]]), "b (1) b (2) b give up");
+        let mut world = World::new(&[0]);
+        for _ in 0..5 {
+            assert_eq!(world.answer(&[&[Fail, Fail, Answer]]), "a (1) a (2) a");
+        }
+        assert_eq!(World::new(&[0, 0]).answer(&[&[Answer], &[Answer]]), "a");
+    }
+
+    #[test]
+    fn three_failures_of_a_prompt_are_all_there_are() {
+        let mut world = World::new(&[0, 0]);
+        assert_eq!(world.answer(&[&[Fail], &[Fail, Answer]]), "a b (1) a b");
+        assert_eq!(world.answer(&[&[Fail], &[Fail, Answer]]), "b a (1) b");
+        assert_eq!(world.answer(&[&[Answer], &[Fail]]), "b (1) b (2) b give up");
+    }
+
+    #[test]
+    fn nobody_waits_for_ever_for_a_model_that_others_keep_hot() {
+        let mut course = Course::new(1);
+        let cooling = [Some(seconds(1))];
+        let waits = (0..100).take_while(|_| course.next(&cooling, 0.5) != Step::GiveUp).count();
+        assert_eq!(waits, 6);
+    }
+
+    #[track_caller]
+    fn check_chance(chance: f64, pause: f64, wait: f64) {
+        let mut course = Course::new(1);
+        assert_eq!(course.next(&[None], chance), Step::Ask(0));
+        course.failed(0, Setback::Passing);
+        assert_eq!(course.next(&[None], chance), Step::Wait(Duration::from_secs_f64(pause)));
+        let mut course = Course::new(1);
+        let cooling = [Some(seconds(10))];
+        assert_eq!(course.next(&cooling, chance), Step::Wait(Duration::from_secs_f64(wait)));
+    }
+
+    #[test]
+    fn chance_shifts_a_pause_and_never_shortens_what_is_asked_for() {
+        check_chance(0.0, 0.75, 10.0);
+        check_chance(0.5, 1.0, 10.5);
+        check_chance(1.0, 1.25, 11.0);
+        check_chance(-7.0, 0.75, 10.0);
+        check_chance(7.0, 1.25, 11.0);
+    }
+
+    #[test]
+    fn who_is_asked_again_is_the_next() {
+        let mut course = Course::new(2);
+        assert_eq!(course.next(&[None, None], 0.5), Step::Ask(0));
+        course.ask_again(0);
+        assert_eq!(course.next(&[None, None], 0.5), Step::Ask(0));
+        course.failed(0, Setback::Lasting);
+        assert_eq!(course.next(&[None, None], 0.5), Step::Ask(1));
+    }
+}
