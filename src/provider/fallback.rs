@@ -23,7 +23,7 @@ const MOST_WAITS: u32 = 6;
 
 /// One prompt on its way.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub(super) struct Course {
     models: Vec<Standing>,
     /// The model that is tried first: the first choice, then whoever answered.
     preferred: usize,
@@ -42,7 +42,7 @@ struct Standing {
 
 /// What comes next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(super) enum Step {
     /// This model is asked.
     Ask(usize),
     /// Nothing for so long; then there is another step.
@@ -53,7 +53,7 @@ pub enum Step {
 
 /// What a failure means for its model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Setback {
+pub(super) enum Setback {
     /// It may do better in a moment, or once it has cooled down.
     Passing,
     /// Asking it again in this prompt is of no use.
@@ -63,20 +63,20 @@ pub enum Setback {
 impl Course {
     /// A prompt with so many models, in their order; the first is the first
     /// choice.
-    pub fn new(count: usize) -> Self {
+    pub(super) fn new(count: usize) -> Self {
         Self { models: vec![Standing::default(); count], preferred: 0, pass: 1, waits: 0 }
     }
 
     /// Another answer of this prompt is wanted: passes are counted anew. What
     /// is out stays out.
-    pub fn begin_answer(&mut self) {
+    pub(super) fn begin_answer(&mut self) {
         (self.pass, self.waits) = (1, 0);
         self.models.iter_mut().for_each(|it| it.was_asked = false);
     }
 
     /// What comes next. `cooling` says of each model how long it still cools
     /// down; `chance` is from 0 to 1.
-    pub fn next(&mut self, cooling: &[Option<Duration>], chance: f64) -> Step {
+    pub(super) fn next(&mut self, cooling: &[Option<Duration>], chance: f64) -> Step {
         let cools = |index: usize| cooling.get(index).copied().flatten();
         let open = |it: &&usize| !self.models[**it].is_out && cools(**it).is_none();
         let order = self.order();
@@ -97,20 +97,20 @@ impl Course {
     }
 
     /// That model answered: it is asked first from now on.
-    pub fn answered(&mut self, index: usize) {
+    pub(super) fn answered(&mut self, index: usize) {
         self.preferred = index;
         self.models[index].failures = 0;
     }
 
     /// That model failed.
-    pub fn failed(&mut self, index: usize, setback: Setback) {
+    pub(super) fn failed(&mut self, index: usize, setback: Setback) {
         let model = &mut self.models[index];
         model.failures += 1;
         model.is_out |= setback == Setback::Lasting || model.failures >= MOST_FAILURES;
     }
 
     /// That model is asked again at once, since something else was put right.
-    pub fn ask_again(&mut self, index: usize) {
+    pub(super) fn ask_again(&mut self, index: usize) {
         self.models[index].was_asked = false;
     }
 
