@@ -297,10 +297,9 @@ impl Engine {
         if models.contains(&wanted.to_string()) {
             return Ok(());
         }
-        let what = format!(
-            "the agent `{agent}` may not use the model {wanted}; it may use {}",
-            models.join(", ")
-        );
+        let its = if models.len() == 1 { "model is" } else { "models are" };
+        let what =
+            format!("the agent `{agent}` may not use {wanted}; its {its} {}", models.join(", "));
         Err(Error::new(Kind::Denied, what))
     }
 

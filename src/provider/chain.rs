@@ -119,6 +119,7 @@ struct Tries {
 
 impl Tries {
     fn next(&mut self, wait: Duration, reason: String) -> Retry {
+        self.untold = None;
         self.retries += 1;
         Retry { attempt: self.retries, wait, reason }
     }
@@ -153,10 +154,13 @@ impl<'a> Chain<'a> {
                         return Ok(answer);
                     }
                 }
-                Step::Wait(wait) => {
-                    let reason = tries.last.clone().unwrap_or_else(|| self.why_it_waits());
-                    tries.untold = None;
+                Step::Pause(wait) => {
+                    let reason = tries.last.clone().unwrap_or_default();
                     steps.retries(&tries.next(wait, reason));
+                    pause::<S::Halt>(wait, cancel)?;
+                }
+                Step::CoolDown(index, wait) => {
+                    steps.retries(&tries.next(wait, self.why(index)));
                     pause::<S::Halt>(wait, cancel)?;
                 }
                 Step::GiveUp => return Err(End::Exhausted(self.exhausted())),
@@ -224,22 +228,22 @@ impl<'a> Chain<'a> {
         models.map(|it| self.health.cooling(it, now).map(|it| it.rest)).collect()
     }
 
-    fn why_it_waits(&self) -> String {
-        self.exhausted().reasons.into_iter().map(|it| it.1).next().unwrap_or_default()
-    }
-
     fn exhausted(&self) -> Exhausted {
         let first = self.whys.first().and_then(Option::as_ref);
-        let reasons = self.choices.iter().zip(&self.whys).map(|(choice, why)| {
-            let cooling = self.health.cooling(&choice.model, clock::now());
-            let why = why.as_ref().map(Fault::to_string);
-            let why = why.or_else(|| cooling.map(|it| it.to_string()));
-            (choice.model.to_string(), why.unwrap_or_else(|| "it was not asked".into()))
-        });
+        let choices = self.choices.iter().enumerate();
         Exhausted {
             category: first.map_or("rate_limit", Fault::category),
-            reasons: reasons.collect(),
+            reasons: choices.map(|(index, it)| (it.model.to_string(), self.why(index))).collect(),
         }
+    }
+
+    /// Why a model has not answered.
+    fn why(&self, index: usize) -> String {
+        if let Some(fault) = &self.whys[index] {
+            return fault.to_string();
+        }
+        let cooling = self.health.cooling(&self.choices[index].model, clock::now());
+        cooling.map_or_else(|| "it was not asked".into(), |it| it.to_string())
     }
 }
 

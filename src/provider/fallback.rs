@@ -45,8 +45,10 @@ struct Standing {
 pub(super) enum Step {
     /// This model is asked.
     Ask(usize),
-    /// Nothing for so long; then there is another step.
-    Wait(Duration),
+    /// Nothing for so long; then another pass begins.
+    Pause(Duration),
+    /// Nothing for so long; then this model has cooled down.
+    CoolDown(usize, Duration),
     /// No model is left.
     GiveUp,
 }
@@ -86,12 +88,12 @@ impl Course {
             return Step::Ask(index);
         }
         if order.iter().any(|it| open(&it)) && self.pass < MOST_PASSES {
-            return Step::Wait(self.next_pass(chance));
+            return Step::Pause(self.next_pass(chance));
         }
-        let shortest = order.iter().filter(|it| !self.models[**it].is_out);
-        let shortest = shortest.filter_map(|it| cools(*it)).min();
-        match shortest.filter(|it| *it <= LONGEST_WAIT && self.waits < MOST_WAITS) {
-            Some(wait) => Step::Wait(self.wait_out(wait, cooling, chance)),
+        let left = order.into_iter().filter(|it| !self.models[*it].is_out);
+        let shortest = left.filter_map(|it| Some((it, cools(it)?))).min_by_key(|it| it.1);
+        match shortest.filter(|it| it.1 <= LONGEST_WAIT && self.waits < MOST_WAITS) {
+            Some((index, wait)) => Step::CoolDown(index, self.wait_out(wait, cooling, chance)),
             None => Step::GiveUp,
         }
     }
@@ -187,7 +189,7 @@ mod tests {
                         self.told.push("give up".into());
                         return std::mem::take(&mut self.told).join(" ");
                     }
-                    Step::Wait(wait) => {
+                    Step::Pause(wait) | Step::CoolDown(_, wait) => {
                         self.told.push(format!("({})", wait.as_secs_f64()));
                         self.now += wait;
                     }
@@ -319,10 +321,11 @@ mod tests {
         let mut course = Course::new(1);
         assert_eq!(course.next(&[None], chance), Step::Ask(0));
         course.failed(0, Setback::Passing);
-        assert_eq!(course.next(&[None], chance), Step::Wait(Duration::from_secs_f64(pause)));
+        assert_eq!(course.next(&[None], chance), Step::Pause(Duration::from_secs_f64(pause)));
         let mut course = Course::new(1);
         let cooling = [Some(seconds(10))];
-        assert_eq!(course.next(&cooling, chance), Step::Wait(Duration::from_secs_f64(wait)));
+        let wait = Duration::from_secs_f64(wait);
+        assert_eq!(course.next(&cooling, chance), Step::CoolDown(0, wait));
     }
 
     #[test]

@@ -168,11 +168,14 @@ fn a_failed_turn_is_one_warning_in_the_log_and_uses_nothing() {
 fn a_server_without_tls_is_told_as_such() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
-    let server = std::thread::spawn(move || {
-        let (mut stream, _) = listener.accept().expect("a caller");
-        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("written");
-        // Its end is the caller's.
-        let _ = stream.read_to_end(&mut Vec::new());
+    let server = thread::spawn(move || {
+        // A pass each.
+        for _ in 0..3 {
+            let (mut stream, _) = listener.accept().expect("a caller");
+            stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("written");
+            // Its end is the caller's.
+            let _ = stream.read_to_end(&mut Vec::new());
+        }
     });
     let world = some_world();
     world.write_config_of(&provider_at(port, ""), &world.agent("a", "", ""), "");
