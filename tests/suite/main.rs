@@ -35,6 +35,7 @@ mod planted;
 mod podman;
 mod prompt;
 mod residents;
+mod responses;
 mod sandbox;
 mod sessions;
 mod shells;

@@ -227,6 +227,11 @@ impl Answer {
         self.data(&event.to_string())
     }
 
+    /// An event of that name, of JSON.
+    pub(crate) fn named(self, name: &str, event: &Value) -> Self {
+        self.lines(&[&format!("event: {name}"), &format!("data: {event}"), ""])
+    }
+
     /// A chunk with this one delta.
     pub(crate) fn delta(self, delta: &Value) -> Self {
         self.event(&chunk(
