@@ -142,7 +142,7 @@ mod tests {
     #[test]
     fn one_piece_without_end_is_refused() {
         let mut body = Body::new("acme");
-        let piece = [b"[".to_vec(), vec![b' '; 1024 * 1024]].concat();
+        let piece = vec![b'['; 1024 * 1024];
         let fed = (0..33).map(|_| body.feed(&piece));
         assert_eq!(fed.filter(Result::is_err).count(), 1);
     }

@@ -54,7 +54,12 @@ impl Decoder for Reply {
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
         match self.body.end() {
             Rest::Whole(body) => self.take_whole(&body, deltas)?,
-            Rest::Events(events) => self.take_events(events, deltas)?,
+            Rest::Events(mut events) => {
+                // A last event that does not read was cut, and with it the answer.
+                let reads = |it: &Event| json::read(&it.data, json::MOST_VALUES).is_ok();
+                events.retain(|it| it.name == "error" || reads(it));
+                self.take_events(events, deltas)?;
+            }
         }
         self.items.flush(deltas);
         Ok(())

@@ -55,7 +55,9 @@ struct Item {
     kind: Kind,
     id: String,
     place: Option<u64>,
-    /// The part of it that spoke last.
+    /// Whether text, thinking or arguments of it have come.
+    has_spoken: bool,
+    /// The part of it that spoke last, where that was said.
     part: Option<Part>,
     /// Whether text of it has come, apart from thinking within.
     shows: bool,
@@ -118,8 +120,10 @@ impl Items {
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Excess> {
         let number = self.of(kind, event, deltas)?;
-        let part = part_of(event);
-        if self.items[number].part == Some(part) || self.items[number].has_ended {
+        let (part, item) = (part_of(event), &self.items[number]);
+        // Without a word of the part it is taken to be the one that spoke.
+        let is_same = part == item.part || part.is_none() || item.part.is_none();
+        if item.has_ended || (item.has_spoken && is_same) {
             return Ok(());
         }
         if kind == Kind::Call {
@@ -209,7 +213,7 @@ impl Items {
     fn speak(
         &mut self,
         number: usize,
-        part: Part,
+        part: Option<Part>,
         more: &str,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Excess> {
@@ -219,7 +223,9 @@ impl Items {
         self.count(more)?;
         self.touched = Some(number);
         let item = &mut self.items[number];
-        let before = item.part.replace(part);
+        item.has_spoken = true;
+        let is_next = part.is_some() && item.part.is_some() && part != item.part;
+        item.part = part.or(item.part);
         match item.kind {
             Kind::Message => {
                 let from = deltas.len();
@@ -227,7 +233,6 @@ impl Items {
                 item.shows |= deltas[from..].iter().any(|it| matches!(it, Delta::Text(_)));
             }
             Kind::Reasoning => {
-                let is_next = before.is_some_and(|it| it != part);
                 let gap = if is_next { "\n\n" } else { "" };
                 deltas.push(Delta::Thinking(format!("{gap}{more}")));
             }
@@ -295,11 +300,11 @@ impl Items {
         item: &Value,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Excess> {
-        if !self.items[number].has_spoken() {
+        if !self.items[number].has_spoken {
             for part in parts(item, "content") {
                 let said = ["text", "refusal"].map(|it| text(part, it));
                 let said = said.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
-                self.speak(number, (false, 0), said, deltas)?;
+                self.speak(number, None, said, deltas)?;
             }
         }
         let from = deltas.len();
@@ -315,16 +320,17 @@ impl Items {
         item: &Value,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Excess> {
-        if !self.items[number].has_spoken() {
+        if !self.items[number].has_spoken {
             for (is_summary, field) in [(true, "summary"), (false, "content")] {
                 for (index, part) in parts(item, field).iter().enumerate() {
-                    self.speak(number, (is_summary, index as u64), text(part, "text"), deltas)?;
+                    let place = Some((is_summary, index as u64));
+                    self.speak(number, place, text(part, "text"), deltas)?;
                 }
             }
         }
         let kept = opaque::kept_reasoning(item);
         self.lacks = kept.is_none();
-        if let Some(kept) = kept.as_ref().filter(|_| !self.items[number].has_spoken()) {
+        if let Some(kept) = kept.as_ref().filter(|_| !self.items[number].has_spoken) {
             self.count(kept)?;
             self.touched = Some(number);
             deltas.push(Delta::Redacted(kept.clone()));
@@ -344,8 +350,8 @@ impl Items {
         let ids = ["call_id", "id"].map(|it| text(item, it));
         let id = ids.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
         self.name(number, id, text(item, "name"), deltas)?;
-        if !self.items[number].has_spoken() {
-            self.speak(number, (false, 0), &arguments(item), deltas)?;
+        if !self.items[number].has_spoken {
+            self.speak(number, None, &arguments(item), deltas)?;
         }
         self.spend_spare(number, deltas)?;
         let mark = opaque::kept_call(item).filter(|_| !self.lacks);
@@ -360,10 +366,10 @@ impl Items {
     /// Arguments that came with the beginning of a call and never again.
     fn spend_spare(&mut self, number: usize, deltas: &mut Vec<Delta>) -> Result<(), Excess> {
         let spare = std::mem::take(&mut self.items[number].spare);
-        if self.items[number].has_spoken() {
+        if self.items[number].has_spoken {
             return Ok(());
         }
-        self.speak(number, (false, 0), &spare, deltas)
+        self.speak(number, None, &spare, deltas)
     }
 
     fn sign(
@@ -391,6 +397,7 @@ impl Item {
             kind,
             id: id.to_owned(),
             place,
+            has_spoken: false,
             part: None,
             shows: false,
             has_id: false,
@@ -403,15 +410,10 @@ impl Item {
     /// Whether anything has been said of it.
     fn has_come(&self) -> bool {
         match self.kind {
-            Kind::Message => self.has_spoken(),
-            Kind::Reasoning => self.has_spoken() || self.has_ended,
-            Kind::Call | Kind::Other => self.has_spoken() || self.has_ended || self.has_name,
+            Kind::Message => self.has_spoken,
+            Kind::Reasoning => self.has_spoken || self.has_ended,
+            Kind::Call | Kind::Other => self.has_spoken || self.has_ended || self.has_name,
         }
-    }
-
-    /// Whether text, thinking or arguments of it have come.
-    fn has_spoken(&self) -> bool {
-        self.part.is_some()
     }
 }
 
@@ -426,13 +428,11 @@ impl Kind {
     }
 }
 
-/// Which part of its item an event is of.
-fn part_of(event: &Value) -> Part {
+/// Which part of its item an event is of, where it says so.
+fn part_of(event: &Value) -> Option<Part> {
     let index = |field: &str| event.get(field).and_then(number);
-    match index("summary_index") {
-        Some(it) => (true, it),
-        None => (false, index("content_index").unwrap_or_default()),
-    }
+    let summary = index("summary_index").map(|it| (true, it));
+    summary.or_else(|| index("content_index").map(|it| (false, it)))
 }
 
 fn parts<'a>(item: &'a Value, field: &str) -> &'a [Value] {

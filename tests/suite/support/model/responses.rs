@@ -366,10 +366,9 @@ impl Answer {
 
     /// A piece of an item.
     pub(crate) fn piece(self, index: usize, item: &Value, kind: &str, piece: &str) -> Self {
-        let fields = json!({"item_id": item["id"], "output_index": index, "content_index": 0,
-            "summary_index": 0, "delta": piece});
-        let unused = if kind.contains("summary") { "content_index" } else { "summary_index" };
-        self.response(&format!("{kind}.delta"), without(fields, unused))
+        let mut fields = place_of(index, item, kind);
+        fields["delta"] = json!(piece);
+        self.response(&format!("{kind}.delta"), fields)
     }
 
     /// A text of an item, in two pieces and then as a whole.
@@ -377,9 +376,8 @@ impl Answer {
         let text = text.as_str().unwrap_or_default();
         let middle = text.char_indices().nth(text.chars().count() / 2).map_or(0, |it| it.0);
         let (first, second) = text.split_at(middle);
-        let whole = if kind.contains("arguments") { "arguments" } else { "text" };
-        let mut done = json!({"item_id": item["id"], "output_index": index});
-        done[whole] = json!(text);
+        let mut done = place_of(index, item, kind);
+        done[if kind.contains("arguments") { "arguments" } else { "text" }] = json!(text);
         self.piece(index, item, kind, first)
             .piece(index, item, kind, second)
             .response(&format!("{kind}.done"), done)
@@ -396,11 +394,15 @@ impl Answer {
     }
 }
 
-fn without(mut fields: Value, name: &str) -> Value {
-    if let Some(it) = fields.as_object_mut() {
-        it.remove(name);
+/// What an event says of its item.
+fn place_of(index: usize, item: &Value, kind: &str) -> Value {
+    let mut place = json!({"item_id": item["id"], "output_index": index});
+    match kind {
+        "output_text" => place["content_index"] = json!(0),
+        "reasoning_summary_text" => place["summary_index"] = json!(0),
+        _ => (),
     }
-    fields
+    place
 }
 
 #[track_caller]
