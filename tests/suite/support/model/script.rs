@@ -222,14 +222,14 @@ impl Answer {
         self.lines(&[&format!("data: {data}"), ""])
     }
 
+    /// An event of JSON that has a name.
+    pub(crate) fn named(self, name: &str, event: &Value) -> Self {
+        self.lines(&[&format!("event: {name}"), &format!("data: {event}"), ""])
+    }
+
     /// An event of JSON.
     pub(crate) fn event(self, event: &Value) -> Self {
         self.data(&event.to_string())
-    }
-
-    /// An event of that name, of JSON.
-    pub(crate) fn named(self, name: &str, event: &Value) -> Self {
-        self.lines(&[&format!("event: {name}"), &format!("data: {event}"), ""])
     }
 
     /// A chunk with this one delta.
