@@ -107,7 +107,8 @@ impl Recorder {
             let what = format!("it has {LARGEST_CASSETTE} bytes, the most of a cassette");
             return Err(io::Error::new(ErrorKind::FileTooLarge, what));
         }
-        let text = if ends_in_line(&file, before)? { [b"\n", line].concat() } else { line.to_vec() };
+        let text =
+            if ends_in_line(&file, before)? { [b"\n", line].concat() } else { line.to_vec() };
         let written = file.write(&text);
         if written.as_ref().is_ok_and(|it| *it == text.len()) {
             return Ok(());
@@ -250,7 +251,8 @@ mod tests {
         let recorder = Recorder::new(&scratch.0, &redactor());
         let user = json!({"role": "user", "content": "hi *"});
         let result = json!({"role": "toolResult", "toolName": "exec", "content": "out"});
-        let text = [Delta::Text("a".into()), Delta::Text("b".into()), Delta::Stop(StopReason::Stop)];
+        let text =
+            [Delta::Text("a".into()), Delta::Text("b".into()), Delta::Stop(StopReason::Stop)];
         record(&recorder, json!([user]), &text, None);
         record(&recorder, json!([user, result]), &text[..1], Some(&Fault::Cut("cut".into())));
         let written = std::fs::read_to_string(&scratch.0).expect("a cassette");

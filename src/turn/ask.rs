@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use super::progress::{Halt, Progress};
-use super::{ModelCallEnd, TurnEvent};
+use super::{ModelCallEnd, TurnEvent, cut};
 use crate::clock;
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::provider::{Answer, Delta, Failure, Request};
@@ -22,7 +22,7 @@ impl Progress<'_> {
         told(end_of(&called));
         match called {
             Ok(answer) => {
-                self.store_answer(answer.message.clone())?;
+                self.store_answer(cut::stored(&answer))?;
                 Ok(answer)
             }
             Err(failure) => {
@@ -44,8 +44,9 @@ impl Progress<'_> {
             system: self.turn.system,
             tools: self.turn.tools,
             thinking: self.turn.choices[0].thinking,
+            max_tokens: self.room_to_write,
             marks: &marks,
-            ..Request::new(self.turn.first_choice(), &facts, &messages)
+            ..Request::new(self.turn.first_choice(), &facts, cut::without_cut(&messages))
         };
         let events = &mut self.events;
         let inactivity = self.turn.limits.inactivity;

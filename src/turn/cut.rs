@@ -5,15 +5,14 @@
 
 use super::progress::{Halt, Progress};
 use crate::config::ModelFacts;
-use crate::message::{Assistant, Block, StopReason};
+use crate::message::{Assistant, Block, Message, StopReason};
+use crate::provider::Answer;
 use crate::provider::facts::MAX_TOKENS;
-use crate::provider::{Answer, Fault};
 
 /// Whether the answer is cut in the middle of a tool call: with one that looks
 /// whole, more of it or another may have been to come.
 pub(super) fn is_in_call(answer: &Answer) -> bool {
-    answer.message.stop_reason == StopReason::Length
-        && answer.message.tool_calls().next().is_some()
+    answer.message.stop_reason == StopReason::Length && answer.message.tool_calls().next().is_some()
 }
 
 /// The answer as it is stored: of one that is cut in a call only what was said,
@@ -28,19 +27,29 @@ pub(super) fn stored(answer: &Answer) -> Assistant {
     message
 }
 
+/// The conversation without the answer that was cut just now: it is given anew.
+pub(super) fn without_cut(messages: &[Message]) -> &[Message] {
+    let is_cut =
+        |it: &Message| matches!(it, Message::Assistant(it) if it.stop_reason == StopReason::Error);
+    let whole = messages.iter().rposition(|it| !is_cut(it));
+    &messages[..whole.map_or(0, |it| it + 1)]
+}
+
 impl Progress<'_> {
     /// Gives the model more room for its next answer, once; the end of the turn
     /// if it had that already.
-    pub(super) fn widen(&mut self, answer: &Answer, facts: &ModelFacts) -> Result<(), Halt> {
+    pub(super) fn widen(&mut self, answer: &Answer) -> Result<(), Halt> {
         let written = answer.message.usage.output;
         if let Some(room) = self.room_to_write {
-            return Err(Halt::from(Fault::Refused(format!(
+            let what = format!(
                 "{}, and once more with room for {room} tokens. Ask for smaller steps, or let the \
                  model write more (`models.<id>.maxTokens` of its provider).",
                 what(written)
-            ))));
+            );
+            return Err(Halt::new("output_limit", what));
         }
-        self.room_to_write = Some(more_room(facts, written));
+        let facts = self.turn.providers.facts(self.turn.first_choice());
+        self.room_to_write = Some(more_room(&facts, written));
         Ok(())
     }
 }

@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use super::{CUT_AT_LIMIT, Turn, TurnEvent, masked};
+use super::repeats::Repeats;
+use super::{CUT_AT_LIMIT, Turn, TurnEvent, cut, masked};
 use crate::clock::{self, Time};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Assistant, Message, StopReason};
@@ -23,6 +24,10 @@ pub(super) struct Progress<'a> {
     pub(super) cancel: &'a Cancel,
     /// What the model said so far, as far as it is kept.
     pub(super) said: VecDeque<String>,
+    /// What its tools were asked before.
+    pub(super) repeats: Repeats,
+    /// Tokens that the model may write next, where it had too few before.
+    pub(super) room_to_write: Option<u64>,
 }
 
 /// Why a turn ends without an answer.
@@ -38,7 +43,8 @@ impl<'a> Progress<'a> {
         events: &'a mut dyn FnMut(TurnEvent),
         cancel: &'a Cancel,
     ) -> Self {
-        Self { turn, conversation, events, cancel, said: VecDeque::new() }
+        let (said, repeats) = (VecDeque::new(), Repeats::default());
+        Self { turn, conversation, events, cancel, said, repeats, room_to_write: None }
     }
 
     pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
@@ -49,6 +55,11 @@ impl<'a> Progress<'a> {
         self.conversation.say(Message::user(message, now), now)?;
         for _ in 0..self.turn.limits.max_turns {
             let answer = self.ask()?;
+            if cut::is_in_call(&answer) {
+                self.widen(&answer)?;
+                continue;
+            }
+            self.room_to_write = None;
             if answer.message.tool_calls().next().is_none() {
                 return Ok(answer.message);
             }
@@ -73,7 +84,7 @@ impl<'a> Progress<'a> {
             self.turn.limits.max_turns
         );
         self.store_end(StopReason::Error, &what)?;
-        Err(Halt { category: "max_turns", error: Error::new(Kind::Internal, what) })
+        Err(Halt::new("max_turns", what))
     }
 
     /// The turn has become longer than any model reads.
@@ -136,6 +147,13 @@ fn note_of(answer: &Assistant) -> Option<&'static str> {
     match answer.stop_reason {
         StopReason::Length => Some(CUT_AT_LIMIT),
         _ => answer.text().is_empty().then_some("the model answered with no text"),
+    }
+}
+
+impl Halt {
+    /// The turn itself ends, by no fault of a provider.
+    pub(super) fn new(category: &'static str, what: String) -> Self {
+        Self { category, error: Error::new(Kind::Internal, what) }
     }
 }
 

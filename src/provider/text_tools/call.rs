@@ -86,7 +86,11 @@ mod tests {
             r#"{"command":"ls","n":{"a":[1]}}"#,
         );
         check(r#"{"name":"exec","parameters":{"command":"ls"}}"#, "exec", r#"{"command":"ls"}"#);
-        check(r#"{"name":"exec","arguments":"{\"command\":\"ls\"}"}"#, "exec", r#"{"command":"ls"}"#);
+        check(
+            r#"{"name":"exec","arguments":"{\"command\":\"ls\"}"}"#,
+            "exec",
+            r#"{"command":"ls"}"#,
+        );
         check(r#"{"name":"exec"}"#, "exec", "");
         check(r#"{"name":"exec","arguments":null}"#, "exec", "");
         check(r#"{"name":"exec","arguments":[1]}"#, "exec", "[1]");

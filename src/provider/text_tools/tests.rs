@@ -87,8 +87,12 @@ fn images_of_results_follow_their_text() {
     let told = told::messages(&history);
     assert_eq!(told.len(), 2);
     let user = serde_json::to_value(&told[1]).expect("JSON");
-    let kinds: Vec<&str> =
-        user["content"].as_array().into_iter().flatten().filter_map(|it| it["type"].as_str()).collect();
+    let kinds: Vec<&str> = user["content"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|it| it["type"].as_str())
+        .collect();
     assert_eq!(kinds, ["text", "image", "text"]);
 }
 
@@ -135,14 +139,18 @@ fn check(content: &str, want: &str) {
     }
 }
 
-const CALL: &str = "<tool_call>\n{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}\n</tool_call>";
+const CALL: &str =
+    "<tool_call>\n{\"name\": \"read\", \"arguments\": {\"path\": \"a\"}}\n</tool_call>";
 
 #[test]
 fn a_call_is_read_and_its_markers_are_not_shown() {
     check(CALL, r#"[read {"path":"a"}]|ToolUse"#);
     check(&format!("I look.\n\n{CALL}\n"), r#"I look.[read {"path":"a"}]|ToolUse"#);
     check(&format!("I look: {CALL} done"), r#"I look:[read {"path":"a"}] done|ToolUse"#);
-    check(&format!("{CALL}\n{CALL}\n那\n"), "[read {\"path\":\"a\"}][read {\"path\":\"a\"}]\n那\n|ToolUse");
+    check(
+        &format!("{CALL}\n{CALL}\n那\n"),
+        "[read {\"path\":\"a\"}][read {\"path\":\"a\"}]\n那\n|ToolUse",
+    );
     // What is thought is not run.
     let thought = format!("<think>hm {CALL}</think>");
     check(&format!("{thought}{CALL}"), &format!("hm {CALL}[read {{\"path\":\"a\"}}]|ToolUse"));
@@ -172,7 +180,10 @@ fn a_call_in_code_is_shown() {
     ] {
         check(&text, &format!("{text}|Stop"));
     }
-    check(&format!("```\n{CALL}\n```\n{CALL}"), &format!("```\n{CALL}\n```[read {{\"path\":\"a\"}}]|ToolUse"));
+    check(
+        &format!("```\n{CALL}\n```\n{CALL}"),
+        &format!("```\n{CALL}\n```[read {{\"path\":\"a\"}}]|ToolUse"),
+    );
 }
 
 #[test]

@@ -93,7 +93,8 @@ fn answer(answer: &Assistant) -> Assistant {
                 is_at_start = false;
             }
             Block::Text(it) => {
-                is_at_start = if it.text.is_empty() { is_at_start } else { it.text.ends_with('\n') };
+                is_at_start =
+                    if it.text.is_empty() { is_at_start } else { it.text.ends_with('\n') };
                 told.content.push(block.clone());
             }
             _ => told.content.push(block.clone()),
