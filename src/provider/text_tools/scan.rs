@@ -226,7 +226,10 @@ impl Block {
         for byte in body.as_bytes().iter().skip(self.read) {
             match self.form {
                 Form::Blank if byte.is_ascii_whitespace() => (),
-                Form::Blank if *byte != b'{' => self.form = Form::Other,
+                Form::Blank if *byte != b'{' => {
+                    self.form = Form::Other;
+                    return;
+                }
                 Form::Blank | Form::Object => self.follow(*byte),
                 Form::Whole(_) | Form::Other => return,
             }
