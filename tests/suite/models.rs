@@ -423,8 +423,7 @@ fn a_read_that_is_repeated_is_never_answered_wrong() {
     const NOTE: &str = "nothing has changed since";
     let read = |id: &str| calls(&[(id, "read", json!({"path": "a.txt"}))]);
     let world = some_world();
-    let file = world.workspace("a").join("a.txt");
-    let host = file.clone();
+    let host = world.workspace("a").join("a.txt");
     let mut asked = 0;
     let server = ModelServer::answering(move |_| {
         asked += 1;
@@ -447,7 +446,7 @@ fn a_read_that_is_repeated_is_never_answered_wrong() {
     });
     world.model(&server, "");
     world.start_gateway();
-    fs::write(&file, "one\n").expect("written");
+    world.sh("echo one >a.txt").expect(0);
     assert_eq!(world.answer("api:1", "go"), "done");
     let stored = world.stored("api:1");
     let result = |id: &str| {
