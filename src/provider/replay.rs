@@ -147,10 +147,9 @@ impl From<&StopReason> for PlayedStop {
             StopReason::Length => Self::Length,
             StopReason::ToolUse => Self::ToolUse,
             // How a call fails is an event of its own.
-            StopReason::Stop
-            | StopReason::Error
-            | StopReason::Aborted
-            | StopReason::Other(_) => Self::Stop,
+            StopReason::Stop | StopReason::Error | StopReason::Aborted | StopReason::Other(_) => {
+                Self::Stop
+            }
         }
     }
 }

@@ -3,9 +3,10 @@
 //! stored. The model is asked once more with more room; if that is not enough
 //! either, the turn ends.
 
-use super::progress::{Halt, Progress};
+use super::TurnEvent;
+use super::progress::{Half, Halt, Progress};
 use crate::config::ModelFacts;
-use crate::message::{Assistant, Block, Message, StopReason};
+use crate::message::{Assistant, Block, StopReason};
 use crate::provider::Answer;
 use crate::provider::facts::MAX_TOKENS;
 
@@ -27,12 +28,17 @@ pub(super) fn stored(answer: &Answer) -> Assistant {
     message
 }
 
-/// The conversation without the answer that was cut just now: it is given anew.
-pub(super) fn without_cut(messages: &[Message]) -> &[Message] {
-    let is_cut =
-        |it: &Message| matches!(it, Message::Assistant(it) if it.stop_reason == StopReason::Error);
-    let whole = messages.iter().rposition(|it| !is_cut(it));
-    &messages[..whole.map_or(0, |it| it + 1)]
+/// What is left of the answer, until it is given anew.
+pub(super) fn left_of(answer: &Answer) -> Half {
+    let is_stored = is_in_call(answer);
+    Half { is_said: is_stored && !answer.message.text().is_empty(), is_stored }
+}
+
+/// Tokens that a model may write after its answer was cut: all that it writes
+/// at most. Where nobody knows how much that is, twice what is assumed, and
+/// twice what it had written.
+pub(super) fn room(written: u64, facts: &ModelFacts) -> u64 {
+    facts.max_tokens.unwrap_or_else(|| MAX_TOKENS.max(written).saturating_mul(2))
 }
 
 impl Progress<'_> {
@@ -40,17 +46,27 @@ impl Progress<'_> {
     /// if it had that already.
     pub(super) fn widen(&mut self, answer: &Answer) -> Result<(), Halt> {
         let written = answer.message.usage.output;
-        if let Some(room) = self.room_to_write {
+        let reason = what(written);
+        if let Some(before) = self.cut_after {
+            let room = room(before, &self.turn.providers.facts(&self.asked.model));
             let what = format!(
-                "{}, and once more with room for {room} tokens. Ask for smaller steps, or let the \
-                 model write more (`models.<id>.maxTokens` of its provider).",
-                what(written)
+                "{reason}, and once more with room for {room} tokens. Ask for smaller steps, or \
+                 let the model write more (`models.<id>.maxTokens` of its provider).",
             );
             return Err(Halt::new("output_limit", what));
         }
-        let facts = self.turn.providers.facts(self.turn.first_choice());
-        self.room_to_write = Some(more_room(&facts, written));
+        self.cut_after = Some(written);
+        (self.events)(TurnEvent::Retry { attempt: 1, in_ms: 0, reason });
         Ok(())
+    }
+
+    /// Why there is no answer, with why it was asked for with more room: that
+    /// may be what was refused.
+    pub(super) fn with_cut(&self, why: String) -> String {
+        match self.cut_after {
+            Some(written) => format!("{}; asked again with more room: {why}", what(written)),
+            None => why,
+        }
     }
 }
 
@@ -60,12 +76,6 @@ fn what(written: u64) -> String {
         "the answer was cut at the model's output limit{tokens}, in the middle of a tool call; \
          nothing of it was run"
     )
-}
-
-/// All that the model writes at most. Where nobody knows how much that is,
-/// twice what is assumed, and twice what it wrote.
-fn more_room(facts: &ModelFacts, written: u64) -> u64 {
-    facts.max_tokens.unwrap_or_else(|| MAX_TOKENS.max(written).saturating_mul(2))
 }
 
 #[cfg(test)]
@@ -103,9 +113,9 @@ mod tests {
     #[test]
     fn more_room_is_what_the_model_has() {
         let known = ModelFacts { max_tokens: Some(1_000), ..ModelFacts::default() };
-        assert_eq!(more_room(&known, 900), 1_000);
+        assert_eq!(room(900, &known), 1_000);
         let unknown = ModelFacts::default();
-        assert_eq!(more_room(&unknown, 900), 16_384);
-        assert_eq!(more_room(&unknown, 20_000), 40_000);
+        assert_eq!(room(900, &unknown), 16_384);
+        assert_eq!(room(20_000, &unknown), 40_000);
     }
 }

@@ -6,9 +6,11 @@ use std::collections::VecDeque;
 use super::repeats::Repeats;
 use super::{CUT_AT_LIMIT, Turn, TurnEvent, cut, masked};
 use crate::clock::{self, Time};
+use crate::config::ModelChoice;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Assistant, Message, StopReason};
 use crate::provider::Fault;
+use crate::provider::chain::Chain;
 use crate::session::Conversation;
 use crate::worker::Cancel;
 
@@ -24,10 +26,25 @@ pub(super) struct Progress<'a> {
     pub(super) cancel: &'a Cancel,
     /// What the model said so far, as far as it is kept.
     pub(super) said: VecDeque<String>,
+    /// The way over the models; not there while an answer is on its way.
+    pub(super) chain: Option<Chain<'a>>,
+    /// The model that was asked last; the first choice before any was.
+    pub(super) asked: ModelChoice,
+    /// What is left of a call that failed.
+    pub(super) half: Half,
     /// What its tools were asked before.
     pub(super) repeats: Repeats,
-    /// Tokens that the model may write next, where it had too few before.
-    pub(super) room_to_write: Option<u64>,
+    /// Tokens after which the last answer was cut in a call, if it was.
+    pub(super) cut_after: Option<u64>,
+}
+
+/// What is left of a call that failed, until something whole takes its place.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Half {
+    /// Whether it is the newest of what was said.
+    pub(super) is_said: bool,
+    /// Whether it is what the session ends with.
+    pub(super) is_stored: bool,
 }
 
 /// Why a turn ends without an answer.
@@ -43,8 +60,22 @@ impl<'a> Progress<'a> {
         events: &'a mut dyn FnMut(TurnEvent),
         cancel: &'a Cancel,
     ) -> Self {
-        let (said, repeats) = (VecDeque::new(), Repeats::default());
-        Self { turn, conversation, events, cancel, said, repeats, room_to_write: None }
+        let chain = Some(Chain::new(turn.choices, turn.health));
+        let (said, half) = (VecDeque::new(), Half::default());
+        let asked = turn.choices[0].clone();
+        let repeats = Repeats::default();
+        Self {
+            turn,
+            conversation,
+            events,
+            cancel,
+            said,
+            chain,
+            asked,
+            half,
+            repeats,
+            cut_after: None,
+        }
     }
 
     pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
@@ -59,7 +90,7 @@ impl<'a> Progress<'a> {
                 self.widen(&answer)?;
                 continue;
             }
-            self.room_to_write = None;
+            self.cut_after = None;
             if answer.message.tool_calls().next().is_none() {
                 return Ok(answer.message);
             }
@@ -99,7 +130,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Ends the turn between two model calls.
-    pub(super) fn stop(&mut self, fault: Fault) -> Result<(), Halt> {
+    pub(super) fn stop<T>(&mut self, fault: Fault) -> Result<T, Halt> {
         self.store_end(StopReason::Aborted, &fault.to_string())?;
         Err(Halt::from(fault))
     }
@@ -108,9 +139,9 @@ impl<'a> Progress<'a> {
     pub(super) fn store_end(&mut self, stop_reason: StopReason, why: &str) -> Result<(), Halt> {
         let now = clock::now();
         let message = Assistant {
-            api: self.turn.providers.api_name(self.turn.first_choice()).into(),
-            provider: self.turn.first_choice().provider.clone(),
-            model: self.turn.first_choice().model.clone(),
+            api: self.turn.providers.api_name(&self.asked.model).into(),
+            provider: self.asked.model.provider.clone(),
+            model: self.asked.model.model.clone(),
             stop_reason,
             error_message: Some(why.to_owned()),
             timestamp: now.unix_millis(),
@@ -151,7 +182,7 @@ fn note_of(answer: &Assistant) -> Option<&'static str> {
 }
 
 impl Halt {
-    /// The turn itself ends, by no fault of a provider.
+    /// The turn itself ends, by no fault of a provider or of every one.
     pub(super) fn new(category: &'static str, what: String) -> Self {
         Self { category, error: Error::new(Kind::Internal, what) }
     }

@@ -304,7 +304,7 @@ fn nothing_is_waited_for_after_the_end_mark() {
     assert_eq!(world.answer("api:1", "go"), "whole");
     // An error is told as soon as it is there.
     server.play([Answer::stream()
-        .event(&json!({"error": {"message": "the model M is broken", "code": 502}}))
+        .event(&json!({"error": {"message": "the model M is broken", "code": 400}}))
         .hold(&gate)]);
     let reply = world.prompt("api:2", "go");
     assert_eq!(reply.status, 502);
@@ -470,7 +470,8 @@ fn a_read_that_is_repeated_is_never_answered_wrong() {
 #[test]
 fn an_answer_cut_in_a_call_is_asked_for_once_more_with_more_room() {
     let cut = |finish: &str| {
-        let answer = Answer::stream().text("I try.").call(0, "c1", "exec", "{\"command\":\"touch x");
+        let answer =
+            Answer::stream().text("I try.").call(0, "c1", "exec", "{\"command\":\"touch x");
         answer.finish(finish).usage(7, 3).done()
     };
     // One whose arguments look whole may not be.
@@ -500,6 +501,7 @@ fn an_answer_cut_in_a_call_is_asked_for_once_more_with_more_room() {
     let why = end["message"].as_str().unwrap_or_default();
     assert!(why.contains("in the middle of a tool call") && why.contains("16384"), "{why}");
     assert_eq!(end["partial"], "I try.");
+    assert_eq!(kinds(&told).iter().filter(|it| **it == "retry").count(), 1, "{told:#?}");
     assert!(!json!(world.stored("api:9")).to_string().contains("toolCall"));
     server.play([says("on")]);
     assert_eq!(world.answer("api:9", "more"), "on");
