@@ -116,7 +116,7 @@ impl Engine {
         for agent in config.agents.values().filter(|it| only.includes(&it.name)) {
             equipment.insert(agent.name.clone(), equip(&config, agent, &registry, &tool_client)?);
         }
-        let providers = provider::Registry::new(&config.providers);
+        let providers = provider::Registry::new(&config.providers).recording(&redactor);
         if *only == Only::All {
             warn_at_start(&equipment, &providers);
         }

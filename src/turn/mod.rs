@@ -6,12 +6,14 @@
 
 mod ask;
 mod calls;
+mod cut;
 mod event;
 mod hands;
 mod masked;
 mod origin;
 mod progress;
 mod prompt;
+mod repeats;
 #[cfg(test)]
 mod tests;
 mod veil;

@@ -3,7 +3,8 @@
 
 use std::collections::VecDeque;
 
-use super::{CUT_AT_LIMIT, Turn, TurnEvent, masked};
+use super::repeats::Repeats;
+use super::{CUT_AT_LIMIT, Turn, TurnEvent, cut, masked};
 use crate::clock::{self, Time};
 use crate::config::ModelChoice;
 use crate::error::{Error, Kind, Result};
@@ -31,6 +32,10 @@ pub(super) struct Progress<'a> {
     pub(super) asked: ModelChoice,
     /// What is left of a call that failed.
     pub(super) half: Half,
+    /// What its tools were asked before.
+    pub(super) repeats: Repeats,
+    /// Tokens after which the last answer was cut in a call, if it was.
+    pub(super) cut_after: Option<u64>,
 }
 
 /// What is left of a call that failed, until something whole takes its place.
@@ -58,7 +63,19 @@ impl<'a> Progress<'a> {
         let chain = Some(Chain::new(turn.choices, turn.health));
         let (said, half) = (VecDeque::new(), Half::default());
         let asked = turn.choices[0].clone();
-        Self { turn, conversation, events, cancel, said, chain, asked, half }
+        let repeats = Repeats::default();
+        Self {
+            turn,
+            conversation,
+            events,
+            cancel,
+            said,
+            chain,
+            asked,
+            half,
+            repeats,
+            cut_after: None,
+        }
     }
 
     pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
@@ -69,6 +86,11 @@ impl<'a> Progress<'a> {
         self.conversation.say(Message::user(message, now), now)?;
         for _ in 0..self.turn.limits.max_turns {
             let answer = self.ask()?;
+            if cut::is_in_call(&answer) {
+                self.widen(&answer)?;
+                continue;
+            }
+            self.cut_after = None;
             if answer.message.tool_calls().next().is_none() {
                 return Ok(answer.message);
             }
@@ -93,7 +115,7 @@ impl<'a> Progress<'a> {
             self.turn.limits.max_turns
         );
         self.store_end(StopReason::Error, &what)?;
-        Err(Halt { category: "max_turns", error: Error::new(Kind::Internal, what) })
+        Err(Halt::new("max_turns", what))
     }
 
     /// The turn has become longer than any model reads.
@@ -160,8 +182,8 @@ fn note_of(answer: &Assistant) -> Option<&'static str> {
 }
 
 impl Halt {
-    /// No model answered.
-    pub(super) fn exhausted(category: &'static str, what: String) -> Self {
+    /// The turn itself ends, by no fault of a provider or of every one.
+    pub(super) fn new(category: &'static str, what: String) -> Self {
         Self { category, error: Error::new(Kind::Internal, what) }
     }
 }
