@@ -104,7 +104,7 @@ fn try_turn(
         toolbox: &engine.toolbox,
         audit: &engine.audit,
         caller: caller(agent, &key, model),
-        counted: &|model, end| engine.meter.model_call_ended(model, end),
+        counted: &|model, end| engine.model_call_ended(&agent.name, &key, model, end),
     };
     let turn = Turn {
         session_key: &key,

@@ -9,7 +9,6 @@ use serde::Serialize;
 use crate::config::{Agent, Config, Provider, Reach, by_name};
 use crate::plugin::Registry;
 use crate::provider::Load;
-use crate::provider::facts::{ModelCard, card};
 
 /// How the gateway is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -165,16 +164,6 @@ impl ConfigView {
             llm: LlmView { providers: by_name(providers) },
         }
     }
-}
-
-/// The models that an agent may use.
-pub(super) fn models_of(agent: &Agent, config: &Config) -> Vec<ModelCard> {
-    let provider = config.providers.get(&agent.primary.model.provider);
-    let card = provider.map(|it| {
-        let said = it.models.get(&agent.primary.model.model).cloned().unwrap_or_default();
-        card(&agent.primary.model, it.api, base_url(it), &said)
-    });
-    card.into_iter().collect()
 }
 
 fn base_url(provider: &Provider) -> Option<&str> {

@@ -284,6 +284,8 @@ fn with_total(mut usage: Usage) -> Usage {
 /// of it stays.
 fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
     let Some(price) = price else { return usage };
+    let read = [usage.input, usage.cache_read, usage.cache_write];
+    let price = price.for_prompt(read.into_iter().fold(0, u64::saturating_add));
     let cost = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
     let mut parts = Cost {
         input: cost(usage.input, price.input),
@@ -451,7 +453,8 @@ mod tests {
 
     #[test]
     fn a_known_price_is_counted_and_an_unknown_one_left_as_it_is() {
-        let price = Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0 };
+        let price =
+            Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0, long: None };
         check_cost(Some(price), [3.0, 4.0, 1.0, 0.0, 8.0]);
         check_cost(None, [0.0, 0.0, 0.0, 0.0, 9.0]);
     }

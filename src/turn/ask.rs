@@ -1,6 +1,8 @@
 //! One model call of a turn: what is asked, what is told of the answer while it
 //! comes, and how it is stored.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use super::progress::{Halt, Progress};
@@ -8,6 +10,7 @@ use super::{ModelCallEnd, TurnEvent};
 use crate::clock;
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::provider::{Answer, Delta, Failure, Request};
+use crate::usage::Role;
 
 /// How much of what was said is kept beside the last answer, in bytes, for the
 /// event that tells of a failed turn; all of it is in the session.
@@ -18,8 +21,9 @@ impl Progress<'_> {
     pub(super) fn ask(&mut self) -> Result<Answer, Halt> {
         (self.events)(TurnEvent::TurnStart { session_key: self.turn.session_key.to_owned() });
         let told = self.turn.hands.model_call_begins(self.turn.first_choice())?;
-        let called = self.call_model();
-        told(end_of(&called));
+        let mut watch = Watch::start();
+        let called = self.call_model(&mut watch);
+        told(end_of(&called, &watch));
         match called {
             Ok(answer) => {
                 self.store_answer(answer.message.clone())?;
@@ -33,7 +37,7 @@ impl Progress<'_> {
         }
     }
 
-    pub(super) fn call_model(&mut self) -> Result<Answer, Box<Failure>> {
+    pub(super) fn call_model(&mut self, watch: &mut Watch) -> Result<Answer, Box<Failure>> {
         let session = self.conversation.session();
         let messages = session.context();
         let marks =
@@ -49,21 +53,25 @@ impl Progress<'_> {
         };
         let events = &mut self.events;
         let inactivity = self.turn.limits.inactivity;
-        self.turn.providers.call(&request, inactivity, self.cancel, &mut |delta| match delta {
-            Delta::Text(it) => events(TurnEvent::TextDelta { delta: it.clone() }),
-            Delta::Thinking(it) => events(TurnEvent::ThinkingDelta { delta: it.clone() }),
-            _ => (),
+        self.turn.providers.call(&request, inactivity, self.cancel, &mut |delta| {
+            watch.saw(delta);
+            match delta {
+                Delta::Text(it) => events(TurnEvent::TextDelta { delta: it.clone() }),
+                Delta::Thinking(it) => events(TurnEvent::ThinkingDelta { delta: it.clone() }),
+                _ => (),
+            }
         })
     }
 
     pub(super) fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
         let text = message.text();
-        let is_priced = self.turn.providers.facts(self.turn.first_choice()).cost.is_some();
+        let price = self.turn.providers.facts(self.turn.first_choice()).cost;
+        self.count_call(&message, price);
         // Of a call that failed before anything came there is nothing to tell.
         let has_failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
         let is_nothing = message.content.is_empty() && message.usage == Usage::default();
         let is_told = !(has_failed && is_nothing);
-        let usage = usage_event(&message.usage, is_priced);
+        let usage = usage_event(&message.usage, price.is_some());
         self.store(Message::Assistant(Box::new(message)), clock::now())?;
         self.keep_said(text);
         if is_told {
@@ -84,12 +92,39 @@ impl Progress<'_> {
     }
 }
 
-fn end_of(called: &Result<Answer, Box<Failure>>) -> ModelCallEnd {
+/// How long a call takes.
+pub(super) struct Watch {
+    begun: Instant,
+    first: Option<Duration>,
+}
+
+impl Watch {
+    fn start() -> Self {
+        Self { begun: Instant::now(), first: None }
+    }
+
+    /// Notes the first that a model says; figures and marks are not said.
+    fn saw(&mut self, delta: &Delta) {
+        let is_said = !matches!(delta, Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_));
+        if is_said && self.first.is_none() {
+            self.first = Some(self.begun.elapsed());
+        }
+    }
+}
+
+fn end_of(called: &Result<Answer, Box<Failure>>, watch: &Watch) -> ModelCallEnd {
     let (message, fault) = match called {
         Ok(answer) => (&answer.message, None),
         Err(failure) => (&failure.partial, Some(failure.fault.clone())),
     };
-    ModelCallEnd { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
+    ModelCallEnd {
+        output_bytes: message.text().len() as u64,
+        usage: message.usage.clone(),
+        fault,
+        role: Role::Main,
+        duration: watch.begun.elapsed(),
+        first_token: watch.first,
+    }
 }
 
 /// A price that nobody knows is not told as nothing.

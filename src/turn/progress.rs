@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::limits::Taken;
 use super::{CUT_AT_LIMIT, Turn, TurnEvent, masked};
 use crate::clock::{self, Time};
 use crate::error::{Error, Kind, Result};
@@ -23,6 +24,8 @@ pub(super) struct Progress<'a> {
     pub(super) cancel: &'a Cancel,
     /// What the model said so far, as far as it is kept.
     pub(super) said: VecDeque<String>,
+    /// What the turn has taken so far.
+    pub(super) taken: Taken,
 }
 
 /// Why a turn ends without an answer.
@@ -38,7 +41,8 @@ impl<'a> Progress<'a> {
         events: &'a mut dyn FnMut(TurnEvent),
         cancel: &'a Cancel,
     ) -> Self {
-        Self { turn, conversation, events, cancel, said: VecDeque::new() }
+        let (said, taken) = (VecDeque::new(), Taken::new());
+        Self { turn, conversation, events, cancel, said, taken }
     }
 
     pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
@@ -47,7 +51,8 @@ impl<'a> Progress<'a> {
         self.conversation.close_open_calls(now)?;
         self.conversation.use_model(self.turn.first_choice(), now)?;
         self.conversation.say(Message::user(message, now), now)?;
-        for _ in 0..self.turn.limits.max_turns {
+        loop {
+            self.check_limits()?;
             let answer = self.ask()?;
             if answer.message.tool_calls().next().is_none() {
                 return Ok(answer.message);
@@ -57,23 +62,11 @@ impl<'a> Progress<'a> {
                 return self.end_too_long();
             }
         }
-        self.give_up()
     }
 
     /// Waits until all that was stored is on the disk.
     pub(super) fn sync(&self) -> Result<(), Halt> {
         Ok(self.conversation.sync()?)
-    }
-
-    /// The model was asked as often as it may be.
-    pub(super) fn give_up(&mut self) -> Result<Assistant, Halt> {
-        let what = format!(
-            "the turn was ended after {} model calls (`limits.maxTurns`); what was done so far \
-             stays in the session, and another prompt goes on from there",
-            self.turn.limits.max_turns
-        );
-        self.store_end(StopReason::Error, &what)?;
-        Err(Halt { category: "max_turns", error: Error::new(Kind::Internal, what) })
     }
 
     /// The turn has become longer than any model reads.
@@ -136,6 +129,13 @@ fn note_of(answer: &Assistant) -> Option<&'static str> {
     match answer.stop_reason {
         StopReason::Length => Some(CUT_AT_LIMIT),
         _ => answer.text().is_empty().then_some("the model answered with no text"),
+    }
+}
+
+impl Halt {
+    /// With a category that is not that of a fault.
+    pub(super) fn new(category: &'static str, error: Error) -> Self {
+        Self { category, error }
     }
 }
 

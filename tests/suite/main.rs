@@ -42,3 +42,4 @@ mod siege;
 mod socket;
 mod support;
 mod tools;
+mod usage;
