@@ -304,6 +304,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::config::LongPrompt;
 
     fn assembly(deltas: &[Delta]) -> Assembly {
         let model = ModelRef { provider: "p".into(), model: "m".into() };
@@ -457,6 +458,12 @@ mod tests {
             Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0, long: None };
         check_cost(Some(price), [3.0, 4.0, 1.0, 0.0, 8.0]);
         check_cost(None, [0.0, 0.0, 0.0, 0.0, 9.0]);
+        // Three million are read, whether or not they were in the cache.
+        let long = |above| Some(LongPrompt { above, input: 2.0, output: 1.5 });
+        let dear = Price { long: long(2_999_999), ..price };
+        check_cost(Some(dear), [6.0, 6.0, 2.0, 0.0, 14.0]);
+        let cheap = Price { long: long(3_000_000), ..price };
+        check_cost(Some(cheap), [3.0, 4.0, 1.0, 0.0, 8.0]);
     }
 
     #[test]

@@ -18,7 +18,7 @@ const K: u64 = 1_000;
 const M: u64 = 1_000 * K;
 
 /// The models of a vendor together, those asked for most first.
-pub(super) const TABLE: &[Known] = &[
+pub(super) static TABLE: &[Known] = &[
     // Its writes to the cache are those of five minutes.
     seer(Anthropic, "claude-opus-5-5", M, 128 * K).thinks().costs(4.0, 20.0, 0.2).writes(5.0),
     seer(Anthropic, "claude-sonnet-5-5", M, 128 * K).thinks().costs(2.0, 10.0, 0.2).writes(2.5),
