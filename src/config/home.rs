@@ -126,6 +126,16 @@ impl Home {
         self.data().join("provider-health.lock")
     }
 
+    /// What model calls took, a line each.
+    pub fn usage_log(&self) -> PathBuf {
+        self.data().join("usage.jsonl")
+    }
+
+    /// Held while a line is added to it.
+    pub fn usage_lock(&self) -> PathBuf {
+        self.data().join("usage.lock")
+    }
+
     /// The copies of tool-client, by build.
     pub fn clients(&self) -> PathBuf {
         self.data().join("tool-client")

@@ -327,6 +327,8 @@ fn with_total(mut usage: Usage) -> Usage {
 /// of it stays.
 fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
     let Some(price) = price else { return usage };
+    let read = [usage.input, usage.cache_read, usage.cache_write];
+    let price = price.for_prompt(read.into_iter().fold(0, u64::saturating_add));
     let cost = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
     let mut parts = Cost {
         input: cost(usage.input, price.input),
@@ -345,6 +347,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::config::LongPrompt;
 
     fn assembly(deltas: &[Delta]) -> Assembly {
         let model = ModelRef { provider: "p".into(), model: "m".into() };
@@ -494,9 +497,16 @@ mod tests {
 
     #[test]
     fn a_known_price_is_counted_and_an_unknown_one_left_as_it_is() {
-        let price = Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0 };
+        let price =
+            Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0, long: None };
         check_cost(Some(price), [3.0, 4.0, 1.0, 0.0, 8.0]);
         check_cost(None, [0.0, 0.0, 0.0, 0.0, 9.0]);
+        // Three million are read, whether or not they were in the cache.
+        let long = |above| Some(LongPrompt { above, input: 2.0, output: 1.5 });
+        let dear = Price { long: long(2_999_999), ..price };
+        check_cost(Some(dear), [6.0, 6.0, 2.0, 0.0, 14.0]);
+        let cheap = Price { long: long(3_000_000), ..price };
+        check_cost(Some(cheap), [3.0, 4.0, 1.0, 0.0, 8.0]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 mod anthropic;
 mod assemble;
 mod body;
+mod catalog;
 pub mod chain;
 pub mod facts;
 mod failure;
@@ -45,12 +46,15 @@ pub use origin::Origin;
 pub use pool::Load;
 
 use crate::clock;
-use crate::config::{self, Api, Findings, KeyPath, ModelFacts, ModelRef, Reach, ThinkingLevel};
+use crate::config::{
+    self, Agent, Api, Findings, KeyPath, ModelChoice, ModelFacts, ModelRef, Reach, ThinkingLevel,
+};
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::secret::Redactor;
 use crate::worker::Cancel;
 use anthropic::Anthropic;
 use assemble::Assembly;
+use facts::ModelCard;
 use google::Google;
 use http::{Post, Target};
 use openai_chat::OpenAiChat;
@@ -340,10 +344,37 @@ impl Registry {
         }
     }
 
-    /// What is known of a model; nothing, if nobody said anything of it.
+    /// What is known of a model: what a person said of it, and for the rest
+    /// what is well known.
     pub fn facts(&self, model: &ModelRef) -> ModelFacts {
-        let entry = self.providers.get(&model.provider);
-        entry.and_then(|it| it.models.get(&model.model)).cloned().unwrap_or_default()
+        let known = catalog::known(self.endpoint(model), &model.model);
+        let said = self.providers.get(&model.provider).and_then(|it| it.models.get(&model.model));
+        match said {
+            Some(said) => catalog::completed(said, known),
+            None => known,
+        }
+    }
+
+    /// A model as clients see it; `None` if there is no such provider.
+    pub fn card(&self, choice: &ModelChoice) -> Option<ModelCard> {
+        let entry = self.providers.get(&choice.model.provider)?;
+        let base_url = Some(self.endpoint(&choice.model)).filter(|it| !it.is_empty());
+        Some(facts::card(choice, entry.api, base_url, &self.facts(&choice.model)))
+    }
+
+    /// Adds each limit on costs that could not be kept, since the price of a
+    /// model of its agent is not known.
+    pub fn examine_costs<'a>(
+        &self,
+        agents: impl Iterator<Item = &'a Agent>,
+        findings: &mut Findings,
+    ) {
+        for agent in agents.filter(|it| it.limits.max_turn_cost.is_some()) {
+            let place = KeyPath::from(["agents", &agent.name, "limits", "maxTurnCostUsd"]);
+            for choice in agent.choices().filter(|it| self.facts(&it.model).cost.is_none()) {
+                findings.error(&place, unpriced(&choice.model));
+            }
+        }
     }
 
     /// The protocol that a model is spoken to by, as session files name it;
@@ -484,6 +515,15 @@ impl Entry {
             inactivity,
         }
     }
+}
+
+fn unpriced(model: &ModelRef) -> String {
+    let ModelRef { provider, model } = model;
+    format!(
+        "the price of `{provider}/{model}` is not known, so that this limit could not be kept; say \
+         llm.providers.{provider}.models.{model:?}.cost: {{ input: …, output: … }} in US dollars a \
+         million tokens (0 if it costs nothing), or leave the limit out"
+    )
 }
 
 /// The two ends of a provider: its dialect, and what carries it.

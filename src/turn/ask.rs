@@ -1,6 +1,8 @@
 //! One answer of a turn: what is asked of which model, what is told of the
 //! answer while it comes, and how it and what failed before it are stored.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use super::progress::{Half, Halt, Progress};
@@ -10,6 +12,7 @@ use crate::config::ModelChoice;
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
 use crate::provider::{Answer, Delta, Failure, Fault, Request};
+use crate::usage::Role;
 
 /// How much of what was said is kept beside the last answer, in bytes, for the
 /// event that tells of a failed turn; all of it is in the session.
@@ -38,11 +41,11 @@ impl Progress<'_> {
         Err(Halt::new(exhausted.category, what))
     }
 
-    /// Asks that model; `is_seen` is set once something of its answer is told.
-    fn call_model(
+    /// Asks that model; the watch sees what is told of its answer.
+    pub(super) fn call_model(
         &mut self,
         choice: &ModelChoice,
-        is_seen: &mut bool,
+        watch: &mut Watch,
     ) -> Result<Answer, Box<Failure>> {
         let session = self.conversation.session();
         let messages = session.context();
@@ -60,12 +63,13 @@ impl Progress<'_> {
         let events = &mut self.events;
         let inactivity = self.turn.limits.inactivity;
         self.turn.providers.call(&request, inactivity, self.cancel, &mut |delta| {
+            watch.saw(delta);
             let event = match delta {
                 Delta::Text(it) => TurnEvent::TextDelta { delta: it.clone() },
                 Delta::Thinking(it) => TurnEvent::ThinkingDelta { delta: it.clone() },
                 _ => return,
             };
-            *is_seen = true;
+            watch.is_told = true;
             events(event);
         })
     }
@@ -88,12 +92,13 @@ impl Progress<'_> {
 
     pub(super) fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
         let text = message.text();
-        let is_priced = self.turn.providers.facts(&self.asked.model).cost.is_some();
+        let price = self.turn.providers.facts(&self.asked.model).cost;
+        self.count_call(&message, price);
         // Of a call that failed before anything came there is nothing to tell.
         let has_failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
         let is_nothing = message.content.is_empty() && message.usage == Usage::default();
         let is_told = !(has_failed && is_nothing);
-        let usage = usage_event(&message.usage, is_priced);
+        let usage = usage_event(&message.usage, price.is_some());
         self.store(Message::Assistant(Box::new(message)), clock::now())?;
         self.keep_said(text);
         if is_told {
@@ -122,11 +127,12 @@ impl Steps for Progress<'_> {
     type Halt = Halt;
 
     fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt, Halt> {
+        self.check_spent()?;
         let told = self.turn.hands.model_call_begins(&choice.model)?;
         self.asked = choice.clone();
-        let mut is_seen = false;
-        let called = self.call_model(choice, &mut is_seen);
-        told(end_of(&called));
+        let mut watch = Watch::start();
+        let called = self.call_model(choice, &mut watch);
+        told(end_of(&called, &watch));
         match called {
             Ok(answer) => {
                 self.store_answer(cut::stored(&answer))?;
@@ -136,7 +142,7 @@ impl Steps for Progress<'_> {
             Err(failure) => {
                 let Failure { fault, partial } = *failure;
                 self.store_half(partial, &fault)?;
-                Ok(Attempt::Failed { fault, is_seen })
+                Ok(Attempt::Failed { fault, is_seen: watch.is_told })
             }
         }
     }
@@ -166,12 +172,40 @@ fn without_halves(messages: &[Message]) -> &[Message] {
     &messages[..whole.map_or(0, |it| it + 1)]
 }
 
-fn end_of(called: &Result<Answer, Box<Failure>>) -> ModelCallEnd {
+/// How long a call takes, and whether anything of its answer was told.
+pub(super) struct Watch {
+    begun: Instant,
+    first: Option<Duration>,
+    is_told: bool,
+}
+
+impl Watch {
+    fn start() -> Self {
+        Self { begun: Instant::now(), first: None, is_told: false }
+    }
+
+    /// Notes the first that a model says; figures and marks are not said.
+    fn saw(&mut self, delta: &Delta) {
+        let is_said = !matches!(delta, Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_));
+        if is_said && self.first.is_none() {
+            self.first = Some(self.begun.elapsed());
+        }
+    }
+}
+
+fn end_of(called: &Result<Answer, Box<Failure>>, watch: &Watch) -> ModelCallEnd {
     let (message, fault) = match called {
         Ok(answer) => (&answer.message, None),
         Err(failure) => (&failure.partial, Some(failure.fault.clone())),
     };
-    ModelCallEnd { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
+    ModelCallEnd {
+        output_bytes: message.text().len() as u64,
+        usage: message.usage.clone(),
+        fault,
+        role: Role::Main,
+        duration: watch.begun.elapsed(),
+        first_token: watch.first,
+    }
 }
 
 /// A price that nobody knows is not told as nothing.

@@ -9,6 +9,7 @@ mod calls;
 mod cut;
 mod event;
 mod hands;
+mod limits;
 mod masked;
 mod origin;
 mod progress;
@@ -23,6 +24,8 @@ pub use hands::Equipped;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 pub use veil::Veil;
 
+use std::time::Duration;
+
 use crate::config::{Limits, ModelChoice, ModelRef};
 use crate::error::Result;
 use crate::message::Usage;
@@ -30,6 +33,7 @@ use crate::provider::{Fault, Health, Registry, ToolDefinition};
 use crate::secret::Redactor;
 use crate::session::Conversation;
 use crate::tool::{self, CoreCall};
+use crate::usage::Role;
 use crate::worker::Cancel;
 use progress::Progress;
 
@@ -73,8 +77,8 @@ pub trait Hands {
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>>;
 }
 
-/// How a model call ended, for the audit log and the counters.
-#[derive(Clone, Debug, PartialEq)]
+/// How a model call ended, for the audit log, the usage log and the counters.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelCallEnd {
     /// Length of the answer's text in bytes.
     pub output_bytes: u64,
@@ -82,6 +86,12 @@ pub struct ModelCallEnd {
     pub usage: Usage,
     /// What went wrong.
     pub fault: Option<Fault>,
+    /// What it was for.
+    pub role: Role,
+    /// How long it took, waiting in the provider's line included.
+    pub duration: Duration,
+    /// How long until the model said something; `None` if it never did.
+    pub first_token: Option<Duration>,
 }
 
 impl Turn<'_> {

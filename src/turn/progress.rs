@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::limits::Taken;
 use super::repeats::Repeats;
 use super::{CUT_AT_LIMIT, Turn, TurnEvent, cut, masked};
 use crate::clock::{self, Time};
@@ -26,6 +27,8 @@ pub(super) struct Progress<'a> {
     pub(super) cancel: &'a Cancel,
     /// What the model said so far, as far as it is kept.
     pub(super) said: VecDeque<String>,
+    /// What the turn has taken so far.
+    pub(super) taken: Taken,
     /// The way over the models; not there while an answer is on its way.
     pub(super) chain: Option<Chain<'a>>,
     /// The model that was asked last; the first choice before any was.
@@ -60,20 +63,17 @@ impl<'a> Progress<'a> {
         events: &'a mut dyn FnMut(TurnEvent),
         cancel: &'a Cancel,
     ) -> Self {
-        let chain = Some(Chain::new(turn.choices, turn.health));
-        let (said, half) = (VecDeque::new(), Half::default());
-        let asked = turn.choices[0].clone();
-        let repeats = Repeats::default();
         Self {
             turn,
             conversation,
             events,
             cancel,
-            said,
-            chain,
-            asked,
-            half,
-            repeats,
+            said: VecDeque::new(),
+            taken: Taken::new(),
+            chain: Some(Chain::new(turn.choices, turn.health)),
+            asked: turn.choices[0].clone(),
+            half: Half::default(),
+            repeats: Repeats::default(),
             cut_after: None,
         }
     }
@@ -84,7 +84,8 @@ impl<'a> Progress<'a> {
         self.conversation.close_open_calls(now)?;
         self.conversation.use_model(self.turn.first_choice(), now)?;
         self.conversation.say(Message::user(message, now), now)?;
-        for _ in 0..self.turn.limits.max_turns {
+        loop {
+            self.check_limits()?;
             let answer = self.ask()?;
             if cut::is_in_call(&answer) {
                 self.widen(&answer)?;
@@ -99,23 +100,11 @@ impl<'a> Progress<'a> {
                 return self.end_too_long();
             }
         }
-        self.give_up()
     }
 
     /// Waits until all that was stored is on the disk.
     pub(super) fn sync(&self) -> Result<(), Halt> {
         Ok(self.conversation.sync()?)
-    }
-
-    /// The model was asked as often as it may be.
-    pub(super) fn give_up(&mut self) -> Result<Assistant, Halt> {
-        let what = format!(
-            "the turn was ended after {} model calls (`limits.maxTurns`); what was done so far \
-             stays in the session, and another prompt goes on from there",
-            self.turn.limits.max_turns
-        );
-        self.store_end(StopReason::Error, &what)?;
-        Err(Halt::new("max_turns", what))
     }
 
     /// The turn has become longer than any model reads.

@@ -46,3 +46,4 @@ mod socket;
 mod support;
 mod text_tools;
 mod tools;
+mod usage;
