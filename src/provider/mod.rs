@@ -13,6 +13,7 @@ mod glob;
 mod google;
 mod http;
 mod ids;
+mod joined;
 mod json;
 mod openai_chat;
 mod openai_responses;
@@ -31,7 +32,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use assemble::{Answer, BrokenCall};
+pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
 pub use origin::Origin;
 pub use pool::Load;
 
@@ -40,9 +41,9 @@ use crate::config::{self, Api, Findings, KeyPath, ModelFacts, ModelRef, Reach, T
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::worker::Cancel;
 use anthropic::Anthropic;
-use assemble::Assembly;
 use google::Google;
 use http::{Post, Target};
+use joined::Joined;
 use openai_chat::OpenAiChat;
 use openai_responses::OpenAiResponses;
 use pool::{MakeCarrier, Patience, Pool};
@@ -79,6 +80,9 @@ pub struct Request<'a> {
     /// The `beige` fields that this provider wrote into earlier answers of the
     /// session, oldest first.
     pub marks: &'a [Value],
+    /// Whether every piece is told by itself, as the provider cut it; else what
+    /// came at once is told as one.
+    pub every_piece: bool,
 }
 
 impl<'a> Request<'a> {
@@ -94,6 +98,7 @@ impl<'a> Request<'a> {
             max_tokens: None,
             temperature: None,
             marks: &[],
+            every_piece: false,
         }
     }
 }
@@ -392,8 +397,11 @@ impl Registry {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
         let wire = entry.dialect.encode(request, origin)?;
-        let patience = entry.patience(inactivity);
-        entry.pool.call(wire, entry.dialect.decoder(), patience, cancel, pass_on)
+        let decoder = match request.every_piece {
+            true => entry.dialect.decoder(),
+            false => Box::new(Joined(entry.dialect.decoder())),
+        };
+        entry.pool.call(wire, decoder, entry.patience(inactivity), cancel, pass_on)
     }
 }
 

@@ -18,6 +18,12 @@ pub(super) fn of(messages: &[Message]) -> Cow<'_, [Message]> {
     }
 }
 
+/// The same of a conversation that is kept elsewhere, whatever stands in it.
+pub(super) fn of_strange(messages: Vec<Message>) -> Vec<Message> {
+    let messages: Vec<Message> = messages.into_iter().filter_map(neutral_message).collect();
+    if is_paired(&messages) { messages } else { paired(messages) }
+}
+
 /// The calls of the last answer that have no result after it.
 pub(super) fn open_calls(messages: &[Message]) -> Vec<ToolCall> {
     let answered = messages.iter().rposition(|it| matches!(it, Message::Assistant(_)));

@@ -18,6 +18,7 @@ mod veil;
 
 pub use event::{TurnEvent, category_of};
 pub use hands::Equipped;
+pub use masked::answer as masked_answer;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 pub use veil::Veil;
 
