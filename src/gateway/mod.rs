@@ -4,6 +4,7 @@
 //! a one-shot builds the same engine for one agent and one call.
 
 mod busy;
+mod chat;
 mod config_in_use;
 pub mod daemon;
 mod figures;
@@ -29,6 +30,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 pub use busy::Lines;
+pub use chat::{ChatEvent, ChatRequest};
 pub use config_in_use::ConfigInUse;
 pub use figures::Figures;
 pub use handle::{Handle, Place};
@@ -76,6 +78,7 @@ pub(crate) struct Engine {
     pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) store: Store,
     pub(crate) providers: provider::Registry,
+    pub(crate) health: provider::Health,
     pub(crate) audit: Audit,
     redactor: Redactor,
     running: Running,
@@ -124,6 +127,7 @@ impl Engine {
             toolbox: Arc::new(toolbox),
             store: Store::new(config.home.clone()),
             providers,
+            health: provider::Health::new(&config.home, redactor.clone()),
             config,
             audit,
             redactor,

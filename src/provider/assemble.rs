@@ -96,8 +96,12 @@ impl Assembly {
         Self { price, ..self }
     }
 
+    pub(super) fn take(&mut self, delta: Delta) {
+        self.put(delta);
+    }
+
     /// Adds a delta; where it went, if it is one of content.
-    pub fn take(&mut self, delta: Delta) -> Option<Place> {
+    pub fn put(&mut self, delta: Delta) -> Option<Place> {
         let before = self.parts.len();
         match delta {
             Delta::Text(more) => self.take_text(more),
@@ -371,9 +375,7 @@ mod tests {
     fn assembly(deltas: &[Delta]) -> Assembly {
         let model = ModelRef { provider: "p".into(), model: "m".into() };
         let mut assembly = Assembly::new("replay", &model, Time::from_unix_millis(7));
-        for delta in deltas {
-            assembly.take(delta.clone());
-        }
+        deltas.iter().cloned().for_each(|it| assembly.take(it));
         assembly
     }
 
@@ -448,7 +450,7 @@ mod tests {
         for (delta, want) in deltas {
             let what = format!("{delta:?}");
             let begins = assembly.begins_block(&delta);
-            let place = assembly.take(delta).map(|it| (it.index, it.is_new));
+            let place = assembly.put(delta).map(|it| (it.index, it.is_new));
             assert_eq!((place, begins), (want, want.is_some_and(|it| it.1)), "{what}");
         }
         assert_eq!(assembly.text_of(6), Some("bc"));
@@ -598,9 +600,7 @@ mod tests {
             assembly.take(Delta::Text("a".into()));
             assembly.take(Delta::Thinking("b".into()));
         }
-        for _ in 0..100_000 {
-            assembly.take(piece(7, "", " "));
-        }
+        (0..100_000).for_each(|_| assembly.take(piece(7, "", " ")));
         assembly.take(piece(8, "", "{}"));
         assembly.take(Delta::Stop(StopReason::ToolUse));
         let Ok(answer) = assembly.finish() else { panic!("it is whole") };

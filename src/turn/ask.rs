@@ -19,7 +19,7 @@ impl Progress<'_> {
         (self.events)(TurnEvent::TurnStart { session_key: self.turn.session_key.to_owned() });
         let told = self.turn.hands.model_call_begins(self.turn.first_choice())?;
         let called = self.call_model();
-        told(end_of(&called));
+        told(ModelCallEnd::of(&called));
         match called {
             Ok(answer) => {
                 self.store_answer(answer.message.clone())?;
@@ -82,14 +82,6 @@ impl Progress<'_> {
         }
         self.said.push_back(text);
     }
-}
-
-fn end_of(called: &Result<Answer, Box<Failure>>) -> ModelCallEnd {
-    let (message, fault) = match called {
-        Ok(answer) => (&answer.message, None),
-        Err(failure) => (&failure.partial, Some(failure.fault.clone())),
-    };
-    ModelCallEnd { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
 }
 
 /// A price that nobody knows is not told as nothing.

@@ -25,7 +25,7 @@ pub use veil::Veil;
 use crate::config::{Limits, ModelChoice, ModelRef};
 use crate::error::Result;
 use crate::message::Usage;
-use crate::provider::{Fault, Registry, ToolDefinition};
+use crate::provider::{Answer, Failure, Fault, Registry, ToolDefinition};
 use crate::secret::Redactor;
 use crate::session::Conversation;
 use crate::tool::{self, CoreCall};
@@ -76,6 +76,17 @@ pub struct ModelCallEnd {
     pub usage: Usage,
     /// What went wrong.
     pub fault: Option<Fault>,
+}
+
+impl ModelCallEnd {
+    /// How that call ended.
+    pub fn of(called: &Result<Answer, Box<Failure>>) -> Self {
+        let (message, fault) = match called {
+            Ok(answer) => (&answer.message, None),
+            Err(failure) => (&failure.partial, Some(failure.fault.clone())),
+        };
+        Self { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
+    }
 }
 
 impl Turn<'_> {

@@ -34,6 +34,7 @@ impl<E: Engine> Call<E> {
             Task::Command(agent, request) => self.command(&agent, request),
             Task::Prompt(request) => self.prompt(request),
             Task::PromptStream(request) => self.prompt_stream(request),
+            Task::Chat(chat) => self.chat(*chat),
             Task::Audit(filter) => self.audit(&filter),
             Task::Session(task) => self.session(task),
             Task::Abort(agent, key) => self.abort(&agent, &key),

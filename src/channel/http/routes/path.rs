@@ -12,6 +12,8 @@ pub(in crate::channel::http) enum Route {
     Quick(Quick),
     /// `GET /api/audit`
     Audit,
+    /// `POST /api/chat/stream`
+    ChatStream,
     /// `POST /api/agents/:name/exec`
     Exec(String),
     /// `POST /api/agents/:name/exec/stream`
@@ -80,6 +82,7 @@ fn find(parts: &[String]) -> Option<(Route, &'static str)> {
         ["api", "gateway", "restart"] => Some((Route::Quick(Quick::Restart), "POST")),
         ["api", "agents"] => Some((Route::Quick(Quick::Agents), "GET")),
         ["api", "audit"] => Some((Route::Audit, "GET")),
+        ["api", "chat", "stream"] => Some((Route::ChatStream, "POST")),
         ["api", "agents", name, rest @ ..] => find_of_agent((*name).to_owned(), rest),
         _ => None,
     }
@@ -162,6 +165,7 @@ mod tests {
         let abort = Route::Abort("a".into(), "tui:a/b:1".into());
         check("POST", "/api/agents/a/sessions/tui%3Aa%2Fb%3A1/abort", Ok(abort));
         check("GET", "/api/audit?denied", Ok(Route::Audit));
+        check("POST", "/api/chat/stream", Ok(Route::ChatStream));
         check("POST", "/api/agents/a/exec", Ok(Route::Exec("a".into())));
         check("POST", "/api/agents/a/prompt/stream", Ok(Route::PromptStream("a".into())));
         check("POST", "/api/agents/constructor/exec", Ok(Route::Exec("constructor".into())));
