@@ -208,9 +208,8 @@ impl Talk<'_> {
         };
         let mut veil = Veil::new(&engine.redactor, &mut tell);
         let inactivity = self.agent.limits.inactivity;
-        let called = engine
-            .providers
-            .call(&asked, inactivity, self.cancel, &mut |delta| veil.pass(delta));
+        let called =
+            engine.providers.call(&asked, inactivity, self.cancel, &mut |delta| veil.pass(delta));
         veil.end();
         called
     }
@@ -419,7 +418,10 @@ mod tests {
         check(&[text("a s3"), stop.clone()], &[text("a "), text("s3"), stop]);
         let call = piece(0, Some("c"), "");
         check(&[text("s3"), call.clone()], &[text(""), text("s3"), call.clone()]);
-        check(&[call.clone(), text("s3"), call.clone()], &[call.clone(), text(""), call, text("s3")]);
+        check(
+            &[call.clone(), text("s3"), call.clone()],
+            &[call.clone(), text(""), call, text("s3")],
+        );
     }
 
     #[test]

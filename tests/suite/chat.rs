@@ -82,7 +82,14 @@ fn names(object: &Value) -> BTreeSet<&str> {
 #[track_caller]
 fn check_message(message: &Value) {
     let want = BTreeSet::from([
-        "role", "content", "api", "provider", "model", "usage", "stopReason", "timestamp",
+        "role",
+        "content",
+        "api",
+        "provider",
+        "model",
+        "usage",
+        "stopReason",
+        "timestamp",
     ]);
     let found: BTreeSet<&str> = names(message);
     assert!(found.is_superset(&want), "{message}");
@@ -143,12 +150,23 @@ fn events_have_the_shapes_that_clients_of_the_sdk_know() {
     let block = |text: &str| json!([{"type": "text", "text": text}]);
     assert_eq!(told[0]["partial"]["content"], json!([]));
     assert_eq!(told[3]["partial"]["content"], block("Hello from "));
-    assert_eq!((&told[6]["content"], &told[6]["contentIndex"]), (&json!("Hello from fake LLM."), &json!(0)));
+    assert_eq!(
+        (&told[6]["content"], &told[6]["contentIndex"]),
+        (&json!("Hello from fake LLM."), &json!(0))
+    );
     let done = last(&told);
-    assert_eq!((&done["reason"], &done["message"]["content"]), (&json!("stop"), &block("Hello from fake LLM.")));
+    assert_eq!(
+        (&done["reason"], &done["message"]["content"]),
+        (&json!("stop"), &block("Hello from fake LLM."))
+    );
     let usage = &done["message"]["usage"];
-    assert_eq!(json!([usage["input"], usage["output"], usage["totalTokens"]]), json!([100, 9, 109]));
-    assert!(told[..7].iter().all(|it| it["partial"]["timestamp"] == told[0]["partial"]["timestamp"]));
+    assert_eq!(
+        json!([usage["input"], usage["output"], usage["totalTokens"]]),
+        json!([100, 9, 109])
+    );
+    assert!(
+        told[..7].iter().all(|it| it["partial"]["timestamp"] == told[0]["partial"]["timestamp"])
+    );
 }
 
 #[test]
@@ -379,7 +397,8 @@ fn a_conversation_is_put_right_before_it_is_sent() {
     // The server holds it against its protocol.
     server.check();
     let sent = server.last().said();
-    let roles: Vec<&str> = sent.iter().filter_map(|it| it.split_once(": ")).map(|it| it.0).collect();
+    let roles: Vec<&str> =
+        sent.iter().filter_map(|it| it.split_once(": ")).map(|it| it.0).collect();
     let want = ["system", "user", "assistant", "tool", "tool", "user", "assistant", "tool", "user"];
     assert_eq!(roles, want, "{sent:?}");
     assert!(sent[3].contains("interrupted") && sent[4] == "tool: of 2", "{sent:?}");
@@ -393,7 +412,8 @@ fn what_a_client_wants_of_the_model_reaches_it() {
     world.model(&server, "models: { m: { maxTokens: 4000, reasoning: true } },");
     world.start_gateway();
     server.play([says("1"), says("2")]);
-    let options = json!({"maxTokens": 77, "temperature": 0.5, "reasoning": "low", "partial": false});
+    let options =
+        json!({"maxTokens": 77, "temperature": 0.5, "reasoning": "low", "partial": false});
     Stream::at(&world, PATH, &body("go", options)).rest();
     let sent = server.last().body;
     let wanted = json!([sent["max_tokens"], sent["temperature"], sent["reasoning_effort"]]);
@@ -442,7 +462,8 @@ fn each_call_stands_in_the_audit_log_with_its_end() {
     let world = serving_two(&server);
     server.play([Answer::error(401, "no"), says("fine")]);
     events(&world, "go");
-    let line = |it: &Value| json!([it["type"], it["tool"], it["phase"], it["agent"], it["exitCode"]]);
+    let line =
+        |it: &Value| json!([it["type"], it["tool"], it["phase"], it["agent"], it["exitCode"]]);
     let told: Vec<Value> = world.audit().iter().map(line).collect();
     let want = [
         json!(["llm", "p/m", "started", "a", null]),

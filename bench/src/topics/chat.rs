@@ -159,8 +159,7 @@ fn rates(options: &Options) -> Result<Vec<Row>> {
     count_lines(&house)?;
     let (begun, busy) = (Instant::now(), process::busy_seconds(house.pid()?)?);
     let events = count_lines(&house)? as f64;
-    let (wall, busy) =
-        (begun.elapsed().as_secs_f64(), process::busy_seconds(house.pid()?)? - busy);
+    let (wall, busy) = (begun.elapsed().as_secs_f64(), process::busy_seconds(house.pid()?)? - busy);
     Ok(vec![
         Row::once("one stream: events", Unit::PerSecond, events / wall),
         Row::once("one stream: events a second of one processor", Unit::PerSecond, events / busy),

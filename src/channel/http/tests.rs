@@ -23,7 +23,8 @@ use crate::audit::Filter;
 use crate::clock;
 use crate::error::{Error, Kind};
 use crate::gateway::{
-    ChatEvent, ChatRequest, Detail, Figures, Health, Lines, PromptRequest, ProviderLoad, SessionChange, Subscription,
+    ChatEvent, ChatRequest, Detail, Figures, Health, Lines, PromptRequest, ProviderLoad,
+    SessionChange, Subscription,
 };
 use crate::provider::{Assembly, Delta};
 use crate::sandbox::{Exit, Feed, Output};

@@ -172,7 +172,8 @@ mod tests {
 
     #[test]
     fn every_beginning_of_a_text_reads() {
-        let text = "{\"path\": \"a\\u00e9\\n那\", \"list\": [1.5e3, null, {\"x\": false}], \"y\": {}}";
+        let text =
+            "{\"path\": \"a\\u00e9\\n那\", \"list\": [1.5e3, null, {\"x\": false}], \"y\": {}}";
         let ends = (0..=text.len()).filter(|it| text.is_char_boundary(*it));
         let known: Vec<usize> = ends.map(|end| arguments(&text[..end]).len()).collect();
         assert!(known.is_sorted(), "what has been seen stays: {known:?}");

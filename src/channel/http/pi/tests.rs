@@ -71,7 +71,11 @@ fn short(line: &Value) -> String {
     let said = said.map(str::to_owned).or(call);
     let index = line["contentIndex"].as_u64().map(|it| format!(" {it}"));
     let kind = line["type"].as_str().unwrap_or("?");
-    format!("{kind}{}{}", index.unwrap_or_default(), said.map(|it| format!(" {it}")).unwrap_or_default())
+    format!(
+        "{kind}{}{}",
+        index.unwrap_or_default(),
+        said.map(|it| format!(" {it}")).unwrap_or_default()
+    )
 }
 
 #[track_caller]
@@ -168,7 +172,10 @@ fn a_call_ends_as_the_whole_answer_has_it() {
     assert_eq!(end["toolCall"]["id"], "minted");
     assert_eq!(end["partial"]["content"][0]["id"], "minted");
     let done = lines.last().expect("a line");
-    assert_eq!((&done["reason"], &done["message"]["stopReason"]), (&json!("toolUse"), &json!("toolUse")));
+    assert_eq!(
+        (&done["reason"], &done["message"]["stopReason"]),
+        (&json!("toolUse"), &json!("toolUse"))
+    );
     assert_eq!(done["message"]["role"], "assistant");
 }
 
@@ -188,9 +195,7 @@ fn each_line_has_the_message_so_far_unless_it_is_not_wanted() {
     let contents: Vec<&Value> = with.iter().map(|it| &it["partial"]["content"]).collect();
     let thought = json!({"type": "thinking", "thinking": "h", "thinkingSignature": "s"});
     let said = |text: &str| json!({"type": "text", "text": text});
-    let called = |arguments: Value| {
-        json!({"type": "toolCall", "id": "c", "name": "exec", "arguments": arguments})
-    };
+    let called = |arguments: Value| json!({"type": "toolCall", "id": "c", "name": "exec", "arguments": arguments});
     let half = json!({"type": "thinking", "thinking": "h"});
     let whole = called(json!({"command": "echo"}));
     let want = [
@@ -210,7 +215,10 @@ fn each_line_has_the_message_so_far_unless_it_is_not_wanted() {
     ];
     assert_eq!(contents, want.iter().collect::<Vec<_>>());
     let last = &with[with.len() - 2]["partial"];
-    assert_eq!(json!([last["role"], last["usage"]["input"], last["timestamp"]]), json!(["assistant", 9, 7]));
+    assert_eq!(
+        json!([last["role"], last["usage"]["input"], last["timestamp"]]),
+        json!(["assistant", 9, 7])
+    );
     let mut without = with;
     for line in &mut without {
         line.as_object_mut().expect("an object").remove("partial");
@@ -231,10 +239,14 @@ fn another_model_is_told_and_starts_no_second_message() {
     };
     let told = lines(true, events());
     let kinds: Vec<String> = told.iter().map(short).collect();
-    let want = ["start", "model_fallback", "text_start 0", "text_delta 0 a", "text_end 0 a", "done"];
+    let want =
+        ["start", "model_fallback", "text_start 0", "text_delta 0 a", "text_end 0 a", "done"];
     assert_eq!(kinds, want);
     assert_eq!(told[1], json!({"type": "model_fallback", "provider": "p", "modelId": "n"}));
-    assert_eq!((&told[0]["partial"]["model"], &told[2]["partial"]["model"]), (&json!("m"), &json!("n")));
+    assert_eq!(
+        (&told[0]["partial"]["model"], &told[2]["partial"]["model"]),
+        (&json!("m"), &json!("n"))
+    );
     assert_eq!(told[5]["reason"], "length");
     // The first choice was passed over.
     let told = lines(false, events().split_off(1));
@@ -254,8 +266,10 @@ fn a_failure_ends_it_with_what_there_is() {
         let last = &told[3];
         assert_eq!(last["reason"], reason);
         let error = &last["error"];
-        assert_eq!(json!([error["role"], error["stopReason"], error["errorMessage"]]),
-            json!(["assistant", reason, "it broke"]));
+        assert_eq!(
+            json!([error["role"], error["stopReason"], error["errorMessage"]]),
+            json!(["assistant", reason, "it broke"])
+        );
         assert_eq!(error["content"], json!([{"type": "text", "text": "a"}]));
     }
 }
@@ -340,7 +354,11 @@ fn check_protocol(deltas: &[Delta]) {
                 let block = &blocks[usize::try_from(index).expect("small")];
                 match what {
                     "toolcall" => assert_eq!(line["toolCall"], *block, "{deltas:?}"),
-                    _ => assert_eq!([&block[what], &line["content"]], [&json!(said); 2], "{deltas:?}"),
+                    _ => assert_eq!(
+                        [&block[what], &line["content"]],
+                        [&json!(said); 2],
+                        "{deltas:?}"
+                    ),
                 }
             }
         }

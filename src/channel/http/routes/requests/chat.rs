@@ -119,9 +119,7 @@ fn message(value: Value) -> Checked<Message> {
         }
         Message::ToolResult(it) => check_content(&it.content)?,
         Message::Custom(it) => check_content(&it.content)?,
-        Message::BashExecution(_)
-        | Message::BranchSummary(_)
-        | Message::CompactionSummary(_) => (),
+        Message::BashExecution(_) | Message::BranchSummary(_) | Message::CompactionSummary(_) => (),
         Message::Unknown(_) => {
             return Err("does not read: `role` must be user, assistant or toolResult, and each \
                         field have the type that the role asks for"
@@ -193,7 +191,8 @@ fn list(value: Value) -> Checked<Vec<Value>> {
 /// The SDK knows one level above ours.
 fn level(value: Value) -> Checked<ThinkingLevel> {
     let word = text(value)?;
-    let level = if word == "xhigh" { Some(ThinkingLevel::High) } else { ThinkingLevel::named(&word) };
+    let level =
+        if word == "xhigh" { Some(ThinkingLevel::High) } else { ThinkingLevel::named(&word) };
     level.ok_or_else(|| "must be off, minimal, low, medium, high or xhigh".into())
 }
 
@@ -244,7 +243,10 @@ mod tests {
     #[track_caller]
     fn check(pointer: &str, value: Value, want: &str) {
         let parsed = parse(&body(pointer, value.clone()));
-        assert!(parsed.as_ref().is_err_and(|it| it.contains(want)), "{pointer} {value}: {parsed:?}");
+        assert!(
+            parsed.as_ref().is_err_and(|it| it.contains(want)),
+            "{pointer} {value}: {parsed:?}"
+        );
     }
 
     #[test]
