@@ -85,12 +85,9 @@ impl Handle {
         let _entered = engine.running.enter(cancel)?;
         let choices = from_choice(agent, Some(&request.model));
         let messages = session::context_of(mem::take(&mut request.messages));
-        let hands = Equipped {
-            toolbox: &engine.toolbox,
-            audit: &engine.audit,
-            caller: caller(&request),
-            counted: &|model, end| engine.meter.model_call_ended(model, end),
-        };
+        let counted =
+            |model: &ModelRef, end: &ModelCallEnd| engine.meter.model_call_ended(model, end);
+        let hands = Equipped::new(&engine.toolbox, &engine.audit, caller(&request), &counted);
         let mut talk = Talk {
             engine,
             agent,
@@ -154,7 +151,7 @@ impl Steps for Talk<'_> {
     fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt> {
         let told = self.hands.model_call_begins(&choice.model)?;
         let called = self.call(choice);
-        told(ModelCallEnd::of(&called));
+        told(end_of(&called));
         Ok(match called {
             Ok(answer) => Attempt::Answered(answer),
             Err(failure) => {
@@ -249,6 +246,14 @@ impl Talk<'_> {
         };
         Assistant { stop_reason, error_message: Some(why), ..partial }
     }
+}
+
+fn end_of(called: &Result<Answer, Box<Failure>>) -> ModelCallEnd {
+    let (message, fault) = match called {
+        Ok(answer) => (&answer.message, None),
+        Err(failure) => (&failure.partial, Some(failure.fault.clone())),
+    };
+    ModelCallEnd { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
 }
 
 fn caller(request: &ChatRequest) -> Caller {

@@ -119,6 +119,7 @@ struct Tries {
 
 impl Tries {
     fn next(&mut self, wait: Duration, reason: String) -> Retry {
+        self.untold = None;
         self.retries += 1;
         Retry { attempt: self.retries, wait, reason }
     }
@@ -153,10 +154,13 @@ impl<'a> Chain<'a> {
                         return Ok(answer);
                     }
                 }
-                Step::Wait(wait) => {
-                    let reason = tries.last.clone().unwrap_or_else(|| self.why_it_waits());
-                    tries.untold = None;
+                Step::Pause(wait) => {
+                    let reason = tries.last.clone().unwrap_or_default();
                     steps.retries(&tries.next(wait, reason));
+                    pause::<S::Halt>(wait, cancel)?;
+                }
+                Step::CoolDown(index, wait) => {
+                    steps.retries(&tries.next(wait, self.why(index)));
                     pause::<S::Halt>(wait, cancel)?;
                 }
                 Step::GiveUp => return Err(End::Exhausted(self.exhausted())),
@@ -224,22 +228,22 @@ impl<'a> Chain<'a> {
         models.map(|it| self.health.cooling(it, now).map(|it| it.rest)).collect()
     }
 
-    fn why_it_waits(&self) -> String {
-        self.exhausted().reasons.into_iter().map(|it| it.1).next().unwrap_or_default()
-    }
-
     fn exhausted(&self) -> Exhausted {
         let first = self.whys.first().and_then(Option::as_ref);
-        let reasons = self.choices.iter().zip(&self.whys).map(|(choice, why)| {
-            let cooling = self.health.cooling(&choice.model, clock::now());
-            let why = why.as_ref().map(Fault::to_string);
-            let why = why.or_else(|| cooling.map(|it| it.to_string()));
-            (choice.model.to_string(), why.unwrap_or_else(|| "it was not asked".into()))
-        });
+        let choices = self.choices.iter().enumerate();
         Exhausted {
             category: first.map_or("rate_limit", Fault::category),
-            reasons: reasons.collect(),
+            reasons: choices.map(|(index, it)| (it.model.to_string(), self.why(index))).collect(),
         }
+    }
+
+    /// Why a model has not answered.
+    fn why(&self, index: usize) -> String {
+        if let Some(fault) = &self.whys[index] {
+            return fault.to_string();
+        }
+        let cooling = self.health.cooling(&self.choices[index].model, clock::now());
+        cooling.map_or_else(|| "it was not asked".into(), |it| it.to_string())
     }
 }
 
@@ -274,5 +278,181 @@ fn chance() -> f64 {
     match SystemRandom::new().fill(&mut bytes) {
         Ok(()) => f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX),
         Err(_) => 0.5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::config::{Home, ModelRef, ThinkingLevel};
+    use crate::message::Assistant;
+    use crate::secret::Redactor;
+    use crate::worker::Canceller;
+
+    /// A caller whose models do what is told, and that notes what it is told.
+    #[derive(Default)]
+    struct Script {
+        /// What comes of each call, and whether some of it is seen.
+        calls: VecDeque<Result<(), (Fault, bool)>>,
+        told: Vec<String>,
+        shrinks: u32,
+        is_final: bool,
+        /// Called off when a retry is told.
+        canceller: Option<Canceller>,
+    }
+
+    impl Steps for Script {
+        type Halt = String;
+
+        fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt, String> {
+            self.told.push(choice.model.model.clone());
+            match self.calls.pop_front() {
+                None => Err("no more".into()),
+                Some(Ok(())) => {
+                    let (message, broken) = (Assistant::default(), Vec::new());
+                    Ok(Attempt::Answered(Answer { message, broken }))
+                }
+                Some(Err((fault, is_seen))) => Ok(Attempt::Failed { fault, is_seen }),
+            }
+        }
+
+        fn retries(&mut self, retry: &Retry) {
+            let wait = if retry.wait.is_zero() { "now" } else { "later" };
+            self.told.push(format!("retry {} {wait}: {}", retry.attempt, retry.reason));
+            if let Some(it) = &self.canceller {
+                it.cancel();
+            }
+        }
+
+        fn falls_back(&mut self, choice: &ModelChoice) {
+            self.told.push(format!("to {}", choice.model.model));
+        }
+
+        fn shrink(&mut self, _: &ModelChoice, before: u32) -> Result<bool, String> {
+            self.told.push(format!("shrink {before}"));
+            Ok(before < self.shrinks)
+        }
+
+        fn may_go_on(&self) -> bool {
+            !self.is_final
+        }
+    }
+
+    /// A home of its own that is never made: what cannot be written is kept.
+    fn health() -> Health {
+        Health::new(&Home::new("/nonexistent/beige-chain"), Redactor::new())
+    }
+
+    fn choice(id: &str) -> ModelChoice {
+        let model = ModelRef { provider: "p".into(), model: id.into() };
+        ModelChoice { model, thinking: ThinkingLevel::Off, compaction_threshold: None }
+    }
+
+    fn unavailable(is_seen: bool) -> Result<(), (Fault, bool)> {
+        Err((Fault::Unavailable("down".into()), is_seen))
+    }
+
+    fn refused() -> Result<(), (Fault, bool)> {
+        Err((Fault::Refused("no".into()), false))
+    }
+
+    fn too_long() -> Result<(), (Fault, bool)> {
+        Err((Fault::TooLong("long".into()), false))
+    }
+
+    type Calls = Vec<Result<(), (Fault, bool)>>;
+
+    /// Runs one answer of the models `a` and `b`.
+    fn run(mut script: Script, calls: Calls, cancel: &Cancel) -> (Option<End<String>>, String) {
+        let (health, models) = (health(), [choice("a"), choice("b")]);
+        let choices: Vec<&ModelChoice> = models.iter().collect();
+        script.calls = calls.into();
+        let mut chain = Chain::new(&choices, &health);
+        let end = chain.answer(&mut script, cancel).err();
+        (end, script.told.join(", "))
+    }
+
+    #[track_caller]
+    fn check(script: Script, calls: Calls, want: &str) -> Option<End<String>> {
+        let (end, told) = run(script, calls, &Cancel::never());
+        assert_eq!(told, want);
+        end
+    }
+
+    #[test]
+    fn the_next_model_is_told_and_a_retry_where_something_was_seen() {
+        let script = Script::default;
+        assert_eq!(check(script(), vec![Ok(())], "a"), None);
+        assert_eq!(check(script(), vec![refused(), Ok(())], "a, to b, b"), None);
+        let seen = vec![unavailable(true), Ok(())];
+        assert_eq!(check(script(), seen, "a, retry 1 now: down, to b, b"), None);
+    }
+
+    #[test]
+    fn when_all_fail_each_says_why() {
+        let end = check(Script::default(), vec![refused(), too_long()], "a, to b, b, shrink 0");
+        let Some(End::Exhausted(exhausted)) = end else { panic!("{end:?}") };
+        assert_eq!(exhausted.category, "refused");
+        let want = "All models failed for agent 'x'\n- p/a: no\n- p/b: long";
+        assert_eq!(exhausted.told("x"), want);
+    }
+
+    #[test]
+    fn who_cools_down_from_the_start_is_named_where_nobody_answers() {
+        let (health, models) = (health(), [choice("a"), choice("b")]);
+        let choices: Vec<&ModelChoice> = models.iter().collect();
+        let wait = Fault::RateLimited(Some(300_000), "slowly".into());
+        health.failed(&models[0].model, &wait, clock::now());
+        let mut script = Script { calls: [refused()].into(), ..Script::default() };
+        let end = Chain::new(&choices, &health).answer(&mut script, &Cancel::never());
+        let Err(End::Exhausted(exhausted)) = end else { panic!("{end:?}") };
+        assert_eq!(script.told.join(", "), "to b, b");
+        assert_eq!(exhausted.category, "rate_limit");
+        let told = exhausted.told("x");
+        let part = "- p/a: it cools down for 300 s more (slowly)\n- p/b: no";
+        assert!(told.ends_with(part), "{told}");
+    }
+
+    #[test]
+    fn a_conversation_that_is_too_long_is_made_shorter_so_often() {
+        let script = |shrinks| Script { shrinks, ..Script::default() };
+        let once = vec![too_long(), Ok(())];
+        assert_eq!(check(script(9), once, "a, shrink 0, a"), None);
+        let many = vec![too_long(), too_long(), too_long(), too_long(), Ok(())];
+        let want = "a, shrink 0, a, shrink 1, a, shrink 2, a, to b, b";
+        assert_eq!(check(script(9), many, want), None);
+        let in_vain = vec![too_long(), too_long(), Ok(())];
+        assert_eq!(check(script(1), in_vain, "a, shrink 0, a, shrink 1, to b, b"), None);
+    }
+
+    #[test]
+    fn what_is_no_models_fault_is_the_end() {
+        for fault in [Fault::Cancelled, Fault::Inactive("late".into()), Fault::Ours("ours".into())]
+        {
+            let end = check(Script::default(), vec![Err((fault.clone(), false))], "a");
+            assert_eq!(end, Some(End::Failed(fault)));
+        }
+        assert_eq!(check(Script::default(), vec![], "a"), Some(End::Halted("no more".into())));
+    }
+
+    #[test]
+    fn a_caller_that_may_not_go_on_gets_the_failure() {
+        let script = Script { is_final: true, ..Script::default() };
+        let end = check(script, vec![unavailable(true)], "a");
+        assert_eq!(end, Some(End::Failed(Fault::Unavailable("down".into()))));
+        let script = Script { is_final: true, ..Script::default() };
+        let end = check(script, vec![too_long()], "a");
+        assert_eq!(end, Some(End::Failed(Fault::TooLong("long".into()))));
+    }
+
+    #[test]
+    fn a_pause_ends_when_it_is_called_off() {
+        let (canceller, cancel) = Cancel::pair();
+        let script = Script { canceller: Some(canceller), ..Script::default() };
+        let (end, told) = run(script, vec![unavailable(true), unavailable(true)], &cancel);
+        assert_eq!(end, Some(End::CalledOff));
+        assert_eq!(told, "a, retry 1 now: down, to b, b, retry 2 later: down");
     }
 }

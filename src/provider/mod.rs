@@ -27,6 +27,7 @@ mod replay;
 mod sse;
 mod tape;
 mod think;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::fmt;
