@@ -1,12 +1,10 @@
 //! One answer of a turn: what is asked of which model, what is told of the
 //! answer while it comes, and how it and what failed before it are stored.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
 use super::progress::{Half, Halt, Progress};
-use super::{ModelCallEnd, TurnEvent, cut};
+use super::{CallWatch, TurnEvent, cut};
 use crate::clock;
 use crate::config::ModelChoice;
 use crate::message::{Assistant, Message, StopReason, Usage};
@@ -41,11 +39,12 @@ impl Progress<'_> {
         Err(Halt::new(exhausted.category, what))
     }
 
-    /// Asks that model; the watch sees what is told of its answer.
+    /// Asks that model; `is_seen` is set once something of its answer is told.
     pub(super) fn call_model(
         &mut self,
         choice: &ModelChoice,
-        watch: &mut Watch,
+        watch: &mut CallWatch,
+        is_seen: &mut bool,
     ) -> Result<Answer, Box<Failure>> {
         let session = self.conversation.session();
         let messages = session.context();
@@ -69,7 +68,7 @@ impl Progress<'_> {
                 Delta::Thinking(it) => TurnEvent::ThinkingDelta { delta: it.clone() },
                 _ => return,
             };
-            watch.is_told = true;
+            *is_seen = true;
             events(event);
         })
     }
@@ -130,9 +129,9 @@ impl Steps for Progress<'_> {
         self.check_spent()?;
         let told = self.turn.hands.model_call_begins(&choice.model)?;
         self.asked = choice.clone();
-        let mut watch = Watch::start();
-        let called = self.call_model(choice, &mut watch);
-        told(end_of(&called, &watch));
+        let (mut watch, mut is_seen) = (CallWatch::start(), false);
+        let called = self.call_model(choice, &mut watch, &mut is_seen);
+        told(watch.end(&called, Role::Main));
         match called {
             Ok(answer) => {
                 self.store_answer(cut::stored(&answer))?;
@@ -142,7 +141,7 @@ impl Steps for Progress<'_> {
             Err(failure) => {
                 let Failure { fault, partial } = *failure;
                 self.store_half(partial, &fault)?;
-                Ok(Attempt::Failed { fault, is_seen: watch.is_told })
+                Ok(Attempt::Failed { fault, is_seen })
             }
         }
     }
@@ -170,42 +169,6 @@ fn without_halves(messages: &[Message]) -> &[Message] {
         |it: &Message| matches!(it, Message::Assistant(it) if it.stop_reason == StopReason::Error);
     let whole = messages.iter().rposition(|it| !is_half(it));
     &messages[..whole.map_or(0, |it| it + 1)]
-}
-
-/// How long a call takes, and whether anything of its answer was told.
-pub(super) struct Watch {
-    begun: Instant,
-    first: Option<Duration>,
-    is_told: bool,
-}
-
-impl Watch {
-    fn start() -> Self {
-        Self { begun: Instant::now(), first: None, is_told: false }
-    }
-
-    /// Notes the first that a model says; figures and marks are not said.
-    fn saw(&mut self, delta: &Delta) {
-        let is_said = !matches!(delta, Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_));
-        if is_said && self.first.is_none() {
-            self.first = Some(self.begun.elapsed());
-        }
-    }
-}
-
-fn end_of(called: &Result<Answer, Box<Failure>>, watch: &Watch) -> ModelCallEnd {
-    let (message, fault) = match called {
-        Ok(answer) => (&answer.message, None),
-        Err(failure) => (&failure.partial, Some(failure.fault.clone())),
-    };
-    ModelCallEnd {
-        output_bytes: message.text().len() as u64,
-        usage: message.usage.clone(),
-        fault,
-        role: Role::Main,
-        duration: watch.begun.elapsed(),
-        first_token: watch.first,
-    }
 }
 
 /// A price that nobody knows is not told as nothing.

@@ -18,11 +18,14 @@ mod repeats;
 #[cfg(test)]
 mod tests;
 mod veil;
+mod watch;
 
 pub use event::{TurnEvent, category_of};
 pub use hands::Equipped;
+pub use masked::answer as masked_answer;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 pub use veil::Veil;
+pub use watch::CallWatch;
 
 use std::time::Duration;
 
