@@ -22,6 +22,8 @@ enum Class {
     Credit,
     Model,
     TooLong,
+    /// It does not take its own opaque data back.
+    Stale,
     Refused,
 }
 
@@ -89,6 +91,7 @@ const CODES: &[(Class, &[&str])] = &[
         Class::Key,
         &[
             "invalid_api_key",
+            "api_key_invalid",
             "invalid_authentication",
             "invalid_authentication_error",
             "authentication_error",
@@ -120,6 +123,8 @@ const WORDINGS: &[(Class, &[&str])] = &[
     ),
     (Class::RateLimited, &["rate_limit", "rate limit", "too many requests"]),
     (Class::Unavailable, &["overloaded", "capacity", "temporarily unavailable"]),
+    // Google's: one that is corrupt, one that is missing, one that is no base64.
+    (Class::Stale, &["thought signature", "thought_signature", "thoughtsignature"]),
 ];
 
 /// What an answer with another status than 2xx means. Names of `headers` are
@@ -133,7 +138,8 @@ pub(super) fn of_response(
     let error = ProviderError::of_body(body);
     let class = class_of_status(status).unwrap_or_else(|| error.class().unwrap_or(Class::Refused));
     let said = format!("the provider `{provider}` answered with HTTP {status}");
-    let wait = if class == Class::RateLimited { asked_wait(headers) } else { None };
+    let asked = asked_wait(headers).or(error.wait);
+    let wait = if class == Class::RateLimited { asked } else { None };
     fault(class, provider, with_message(said, &error.message), wait)
 }
 
@@ -142,7 +148,8 @@ pub(super) fn of_error(provider: &str, error: &Value) -> Fault {
     let error = ProviderError::of_value(error);
     let class = error.class().unwrap_or(Class::Unavailable);
     let said = format!("the provider `{provider}` broke its answer off with an error");
-    fault(class, provider, with_message(said, &error.message), None)
+    let wait = if class == Class::RateLimited { error.wait } else { None };
+    fault(class, provider, with_message(said, &error.message), wait)
 }
 
 /// A text of others as one short line without control characters.
@@ -166,6 +173,8 @@ struct ProviderError {
     message: String,
     /// The same at full length and lower-case, to look for wording in.
     wording: String,
+    /// How long it asks to wait, in milliseconds.
+    wait: Option<u64>,
 }
 
 impl ProviderError {
@@ -187,17 +196,22 @@ impl ProviderError {
         let fields = [error, value].into_iter().flat_map(|it| {
             ["code", "type", "status"].into_iter().filter_map(|field| it.get(field))
         });
+        // Google's codes are coarse; what is wrong stands in its details.
+        let details = error.get("details").and_then(Value::as_array);
+        let details = details.map(Vec::as_slice).unwrap_or_default();
+        let fields = fields.chain(details.iter().filter_map(|it| it.get("reason")));
         let codes = fields.filter_map(|it| match it {
             Value::String(it) => Some(it.to_lowercase()),
             Value::Number(it) => Some(it.to_string()),
             _ => None,
         });
-        Self { codes: codes.collect(), ..Self::of_text(&message_of(error)) }
+        let wait = details.iter().find_map(|it| it.get("retryDelay")).and_then(wait_in_seconds);
+        Self { codes: codes.collect(), wait, ..Self::of_text(&message_of(error)) }
     }
 
     fn of_text(text: &str) -> Self {
         let wording = text.chars().take(8 * 1024).flat_map(char::to_lowercase).collect();
-        Self { codes: Vec::new(), message: one_line(text), wording }
+        Self { codes: Vec::new(), message: one_line(text), wording, wait: None }
     }
 
     fn class(&self) -> Option<Class> {
@@ -260,6 +274,9 @@ fn fault(class: Class, provider: &str, said: String, wait: Option<u64>) -> Fault
             "{said}. The conversation is longer than the model reads: start a new session, or \
              use a model that reads more."
         )),
+        Class::Stale => Fault::Stale(format!(
+            "{said}. It does not take back what it gave with its earlier answers."
+        )),
         Class::Refused => Fault::Refused(format!(
             "{said}. Check whether the model takes such a request (tools, images, `maxTokens`), \
              and what `{key}` says of it."
@@ -313,6 +330,14 @@ fn is_invisible(character: char) -> bool {
     character.is_control()
         || matches!(character, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
         || matches!(character, '\u{2060}'..='\u{2069}' | '\u{feff}')
+}
+
+/// A wait as Google writes it (`17.5s`), in milliseconds.
+fn wait_in_seconds(value: &Value) -> Option<u64> {
+    let seconds: f64 = value.as_str()?.strip_suffix('s')?.parse().ok()?;
+    let is_wait = seconds.is_finite() && seconds >= 0.0;
+    // A cast from a float is bounded by its target.
+    is_wait.then(|| (seconds * 1_000.0).min(LONGEST_WAIT).ceil() as u64)
 }
 
 /// How long the provider asks to wait, in milliseconds.
@@ -433,6 +458,63 @@ mod tests {
         check_wait(&[("retry-after", "-1")], None);
         check_wait(&[("retry-after", "nan")], None);
         check_wait(&[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")], None);
+    }
+
+    fn details(details: Value) -> Value {
+        json!({"error": {"code": 400, "message": "No.", "status": "INVALID_ARGUMENT",
+            "details": details}})
+    }
+
+    #[test]
+    fn what_is_wrong_may_stand_in_the_details() {
+        let reason = json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": "API_KEY_INVALID"}, {"reason": null}, 7]);
+        check(
+            400,
+            &details(reason).to_string(),
+            "refused",
+            "the provider `acme` answered with HTTP 400: No. Check `llm.providers.acme.apiKey`.",
+        );
+        for odd in [json!(null), json!("x"), json!([])] {
+            check_category(400, details(odd), "refused");
+        }
+    }
+
+    #[test]
+    fn a_wait_may_stand_in_the_details() {
+        for (written, want) in [
+            (json!("17s"), Some(17_000)),
+            (json!("0.25s"), Some(250)),
+            (json!("99999999999999s"), Some(86_400_000)),
+            (json!("-1s"), None),
+            (json!("soon"), None),
+            (json!(17), None),
+        ] {
+            let mut error = details(json!([{"@type": "x"}, {"retryDelay": written}]));
+            error["error"]["status"] = json!("RESOURCE_EXHAUSTED");
+            error["error"]["code"] = json!(429);
+            let body = error.to_string();
+            for got in [of_response("acme", 429, &[], body.as_bytes()), of_error("acme", &error)] {
+                assert!(matches!(got, Fault::RateLimited(it, _) if it == want), "{got:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_signature_of_a_thought_that_is_not_taken_back_is_stale() {
+        for text in [
+            "Corrupted thought signature.",
+            "Unable to submit request because Thought signature is not valid.",
+            "Function call is missing a thought_signature in functionCall parts.",
+            "Invalid value at 'contents[1].parts[0].thought_signature' (TYPE_BYTES)",
+        ] {
+            let body = json!({"error": {"code": 400, "message": text,
+                "status": "INVALID_ARGUMENT"}});
+            let got = of_response("acme", 400, &[], body.to_string().as_bytes());
+            assert!(matches!(&got, Fault::Stale(it) if it.contains("`acme`")), "{got:?}");
+            let got = of_response("acme", 500, &[], body.to_string().as_bytes());
+            assert!(matches!(got, Fault::Unavailable(_)), "{got:?}");
+        }
     }
 
     #[track_caller]

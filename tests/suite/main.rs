@@ -22,6 +22,7 @@ mod exec;
 mod faults;
 mod full_disk;
 mod gateway;
+mod google;
 mod histories;
 mod hostile;
 mod http;
