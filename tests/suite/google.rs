@@ -138,6 +138,35 @@ fn signatures_go_back_on_the_parts_they_came_with() {
     assert_eq!(first, google_signature("call"));
 }
 
+/// As this provider has it, the signature of a thought stands on what follows.
+#[test]
+fn a_thought_is_signed_by_what_stands_behind_it() {
+    let call = |id: &str| {
+        let arguments = json!({"command": "echo hi"}).to_string();
+        Part::Call(id.into(), "exec".into(), arguments)
+    };
+    let thinking = |of: &str| Part::Thinking("hm".into(), Some(of.into()));
+    let answers = [
+        Said::new([thinking("one"), Part::Text("I look.".into()), call("c1"), call("c2")]),
+        Said::new([thinking("two"), call("c3")]),
+        Said::new([Part::Text("Done.".into()), thinking("three")]),
+        Said::text("More."),
+    ];
+    let server = ModelServer::playing(answers.iter().map(|it| Dialect::Google.answer(it)));
+    let world = serving(&server, NEW, "");
+    assert_eq!(world.answer("api:1", "go"), "Done.");
+    assert_eq!(world.answer("api:1", "and"), "More.");
+    let contents = server.last().body["contents"].clone();
+    let signatures = |place: usize| {
+        let parts = contents[place]["parts"].as_array().expect("parts");
+        parts.iter().map(|it| it["thoughtSignature"].clone()).collect::<Vec<Value>>()
+    };
+    let signed = |of: &str| json!(google_signature(of));
+    assert_eq!(signatures(1), [signed("one"), signed("c1"), Value::Null]);
+    assert_eq!(signatures(3), [signed("two")]);
+    assert_eq!(signatures(5), [Value::Null, signed("three")]);
+}
+
 #[test]
 fn calls_run_and_their_results_come_back_together_and_in_order() {
     let read = json!({"functionCall": {"name": "read", "args": {"path": "missing"}}});
