@@ -33,6 +33,7 @@ enum Class {
 
 /// Codes and types that providers are known to give, lower-case.
 const CODES: &[(Class, &[&str])] = &[
+    (Class::Stale, &["invalid_encrypted_content"]),
     (
         Class::TooLong,
         &[
@@ -106,11 +107,32 @@ const CODES: &[(Class, &[&str])] = &[
         ],
     ),
     (Class::Model, &["model_not_found", "model_not_available", "not_found_error", "not_found"]),
-    (Class::Refused, &["content_filter", "content_policy_violation", "unsupported_parameter"]),
+    (
+        Class::Refused,
+        &[
+            "content_filter",
+            "content_policy_violation",
+            "unsupported_parameter",
+            "invalid_prompt",
+            "invalid_image",
+            "image_content_policy_violation",
+        ],
+    ),
 ];
 
 /// Wording, lower-case, for where nothing else decides.
 const WORDINGS: &[(Class, &[&str])] = &[
+    (
+        Class::Stale,
+        &[
+            // OpenAI's, of reasoning items that it cannot decrypt, does not know,
+            // or misses the other half of.
+            "encrypted content",
+            "items are not persisted",
+            "item with id 'rs_",
+            "without its required",
+        ],
+    ),
     (
         Class::TooLong,
         &[
@@ -297,7 +319,8 @@ fn fault(class: Class, provider: &str, said: String, wait: Wait) -> Fault {
              use a model that reads more."
         )),
         Class::Stale => Fault::Stale(format!(
-            "{said}. It does not take back what it gave with its earlier answers."
+            "{said}. It does not take back what it gave with an earlier answer: start a new \
+             session, or use another model."
         )),
         Class::Refused => Fault::Refused(format!(
             "{said}. Check whether the model takes such a request (tools, images, `maxTokens`), \
@@ -440,6 +463,33 @@ mod tests {
             json!({"error": {"message": "Provider returned error", "metadata": {"raw": long}}});
         check_category(400, raw, "context_length");
         check_category(422, json!({"detail": [{"type": "extra_forbidden"}]}), "refused");
+    }
+
+    #[test]
+    fn opaque_data_that_is_not_taken_back_is_told_apart() {
+        let error = |text: &str, code: Value| {
+            json!({"error": {"message": text,
+            "type": "invalid_request_error", "param": null, "code": code}})
+        };
+        let item = "Item 'rs_1' of type 'reasoning' was provided without its required following \
+            item.";
+        let call = "Item 'fc_1' of type 'function_call' was provided without its required \
+            'reasoning' item: 'rs_1'.";
+        let unknown = "Item with id 'rs_1' not found. Items are not persisted when `store` is set \
+            to false.";
+        for (status, body) in [
+            (400, error("no", json!("invalid_encrypted_content"))),
+            (400, error("The encrypted content gAAA could not be verified.", Value::Null)),
+            (400, error(item, Value::Null)),
+            (400, error(call, Value::Null)),
+            (400, error(unknown, Value::Null)),
+            (404, error(unknown, Value::Null)),
+        ] {
+            let got = of_response("acme", status, &[], body.to_string().as_bytes(), NOW);
+            assert!(matches!(got, Fault::Stale(_)), "{got:?}");
+        }
+        check_category(404, error("The model `m` does not exist", Value::Null), "refused");
+        check_category(500, error(unknown, Value::Null), "unavailable");
     }
 
     #[track_caller]

@@ -37,6 +37,7 @@ mod planted;
 mod podman;
 mod prompt;
 mod residents;
+mod responses;
 mod sandbox;
 mod sessions;
 mod shells;
