@@ -96,6 +96,7 @@ const CODES: &[(Class, &[&str])] = &[
         Class::Key,
         &[
             "invalid_api_key",
+            "api_key_invalid",
             "invalid_authentication",
             "invalid_authentication_error",
             "authentication_error",
@@ -148,6 +149,8 @@ const WORDINGS: &[(Class, &[&str])] = &[
     ),
     (Class::RateLimited, &["rate_limit", "rate limit", "too many requests"]),
     (Class::Unavailable, &["overloaded", "capacity", "temporarily unavailable"]),
+    // Google's: one that is corrupt, one that is missing, one that is no base64.
+    (Class::Stale, &["thought signature", "thought_signature", "thoughtsignature"]),
 ];
 
 /// What an answer with another status than 2xx means. Names of `headers` are
@@ -163,7 +166,7 @@ pub(super) fn of_response(
     let class = deciding(status).or_else(|| error.class()).or_else(|| hinting(status));
     let said = format!("the provider `{provider}` answered with HTTP {status}");
     let default = if status == 429 { WAIT_OF_STATUS } else { WAIT_OF_WORDS };
-    let wait = Wait { asked: wait::asked(headers, now), default };
+    let wait = Wait { asked: wait::asked(headers, now).or(error.wait), default };
     let said = with_message(said, &error.message);
     fault(class.unwrap_or(Class::Refused), provider, said, wait)
 }
@@ -177,7 +180,7 @@ pub(super) fn of_error(provider: &str, error: &Value) -> Fault {
         false => Class::Unavailable,
     });
     let said = format!("the provider `{provider}` broke its answer off with an error");
-    let wait = Wait { asked: None, default: WAIT_OF_WORDS };
+    let wait = Wait { asked: error.wait, default: WAIT_OF_WORDS };
     fault(class, provider, with_message(said, &error.message), wait)
 }
 
@@ -208,6 +211,8 @@ struct ProviderError {
     message: String,
     /// The same at full length and lower-case, to look for wording in.
     wording: String,
+    /// How long it asks to wait, in milliseconds.
+    wait: Option<u64>,
 }
 
 impl ProviderError {
@@ -229,17 +234,23 @@ impl ProviderError {
         let fields = [error, value].into_iter().flat_map(|it| {
             ["code", "type", "status"].into_iter().filter_map(|field| it.get(field))
         });
+        // Google's codes are coarse; what is wrong stands in its details.
+        let details = error.get("details").and_then(Value::as_array);
+        let details = details.map(Vec::as_slice).unwrap_or_default();
+        let fields = fields.chain(details.iter().filter_map(|it| it.get("reason")));
         let codes = fields.filter_map(|it| match it {
             Value::String(it) => Some(it.to_lowercase()),
             Value::Number(it) => Some(it.to_string()),
             _ => None,
         });
-        Self { codes: codes.collect(), ..Self::of_text(&message_of(error)) }
+        let delay = details.iter().find_map(|it| it.get("retryDelay")).and_then(Value::as_str);
+        let wait = delay.and_then(wait::written);
+        Self { codes: codes.collect(), wait, ..Self::of_text(&message_of(error)) }
     }
 
     fn of_text(text: &str) -> Self {
         let wording = text.chars().take(8 * 1024).flat_map(char::to_lowercase).collect();
-        Self { codes: Vec::new(), message: one_line(text), wording }
+        Self { codes: Vec::new(), message: one_line(text), wording, wait: None }
     }
 
     fn class(&self) -> Option<Class> {
@@ -519,6 +530,67 @@ mod tests {
         check_wait(400, &[("retry-after", "20")], 20_000);
         let in_answer = of_error("acme", &json!({"code": 429, "message": "slowly"}));
         assert!(matches!(in_answer, Fault::RateLimited(Some(60_000), _)), "{in_answer:?}");
+    }
+
+    fn details(details: Value) -> Value {
+        json!({"error": {"code": 400, "message": "No.", "status": "INVALID_ARGUMENT",
+            "details": details}})
+    }
+
+    #[test]
+    fn what_is_wrong_may_stand_in_the_details() {
+        let reason = json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": "API_KEY_INVALID"}, {"reason": null}, 7]);
+        check(
+            400,
+            &details(reason).to_string(),
+            "refused",
+            "the provider `acme` answered with HTTP 400: No. Check `llm.providers.acme.apiKey`.",
+        );
+        for odd in [json!(null), json!("x"), json!([])] {
+            check_category(400, details(odd), "refused");
+        }
+    }
+
+    #[test]
+    fn a_wait_may_stand_in_the_details() {
+        for (written, want) in [
+            (json!("17s"), [17_000; 2]),
+            (json!("0.25s"), [250; 2]),
+            (json!("99999999999999s"), [86_400_000; 2]),
+            (json!("-1s"), [300_000, 60_000]),
+            (json!("soon"), [300_000, 60_000]),
+            (json!(17), [300_000, 60_000]),
+        ] {
+            let mut error = details(json!([{"@type": "x"}, {"retryDelay": written}]));
+            error["error"]["status"] = json!("RESOURCE_EXHAUSTED");
+            error["error"]["code"] = json!(429);
+            let body = error.to_string();
+            let got =
+                [of_response("acme", 429, &[], body.as_bytes(), NOW), of_error("acme", &error)];
+            let got = got.map(|it| match it {
+                Fault::RateLimited(wait, _) => wait,
+                _ => None,
+            });
+            assert_eq!(got, want.map(Some), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_signature_of_a_thought_that_is_not_taken_back_is_stale() {
+        for text in [
+            "Corrupted thought signature.",
+            "Unable to submit request because Thought signature is not valid.",
+            "Function call is missing a thought_signature in functionCall parts.",
+            "Invalid value at 'contents[1].parts[0].thought_signature' (TYPE_BYTES)",
+        ] {
+            let body = json!({"error": {"code": 400, "message": text,
+                "status": "INVALID_ARGUMENT"}});
+            let got = of_response("acme", 400, &[], body.to_string().as_bytes(), NOW);
+            assert!(matches!(&got, Fault::Stale(it) if it.contains("`acme`")), "{got:?}");
+            let got = of_response("acme", 500, &[], body.to_string().as_bytes(), NOW);
+            assert!(matches!(got, Fault::Unavailable(_)), "{got:?}");
+        }
     }
 
     #[track_caller]

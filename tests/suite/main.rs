@@ -24,6 +24,7 @@ mod fallback;
 mod faults;
 mod full_disk;
 mod gateway;
+mod google;
 mod histories;
 mod hostile;
 mod http;
