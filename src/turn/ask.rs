@@ -3,9 +3,11 @@
 
 use serde_json::Value;
 
+use super::compaction::sent;
 use super::progress::{Halt, Progress};
-use super::{ModelCallEnd, TurnEvent};
+use super::{CallRole, ModelCallEnd, TurnEvent};
 use crate::clock;
+use crate::config::ModelRef;
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::provider::{Answer, Delta, Failure, Request};
 
@@ -14,31 +16,42 @@ use crate::provider::{Answer, Delta, Failure, Request};
 const MOST_SAID: usize = 1024 * 1024;
 
 impl Progress<'_> {
-    /// One model call; its answer is stored, also a half one.
+    /// One answer of the model; it is stored, also a half one. A conversation
+    /// that proves too long is asked about again once it is shorter.
     pub(super) fn ask(&mut self) -> Result<Answer, Halt> {
+        let choice = self.turn.choices[0];
         (self.events)(TurnEvent::TurnStart { session_key: self.turn.session_key.to_owned() });
-        let told = self.turn.hands.model_call_begins(self.turn.first_choice())?;
-        let called = self.call_model();
-        told(end_of(&called));
-        match called {
-            Ok(answer) => {
-                self.store_answer(answer.message.clone())?;
-                Ok(answer)
+        self.make_room(choice)?;
+        loop {
+            let told = self.turn.hands.model_call_begins(&choice.model)?;
+            let called = self.call_model();
+            told(end_of(&called, CallRole::Main));
+            let Failure { fault, partial } = match called {
+                Ok(answer) => {
+                    self.room.was_enough();
+                    self.store_answer(answer.message.clone())?;
+                    return Ok(answer);
+                }
+                Err(failure) => *failure,
+            };
+            if partial.content.is_empty() && self.shrink(choice, &fault)? {
+                continue;
             }
-            Err(failure) => {
-                let Failure { fault, partial } = *failure;
-                self.store_answer(partial)?;
-                Err(Halt::from(fault))
-            }
+            self.store_answer(partial)?;
+            return Err(Halt::from(fault));
         }
     }
 
+    /// What a provider wrote into its answers in this session.
+    pub(super) fn marks_of(&self, model: &ModelRef) -> Vec<Value> {
+        let marks = self.conversation.session().marks().iter();
+        let of_provider = marks.filter(|it| it.provider == model.provider);
+        of_provider.map(|it| it.beige.clone()).collect()
+    }
+
     pub(super) fn call_model(&mut self) -> Result<Answer, Box<Failure>> {
-        let session = self.conversation.session();
-        let messages = session.context();
-        let marks =
-            session.marks().iter().filter(|it| it.provider == self.turn.first_choice().provider);
-        let marks: Vec<Value> = marks.map(|it| it.beige.clone()).collect();
+        let marks = self.marks_of(self.turn.first_choice());
+        let messages = sent(self.turn, self.conversation, &self.room);
         let facts = self.turn.providers.facts(self.turn.first_choice());
         let request = Request {
             system: self.turn.system,
@@ -84,16 +97,17 @@ impl Progress<'_> {
     }
 }
 
-fn end_of(called: &Result<Answer, Box<Failure>>) -> ModelCallEnd {
+pub(super) fn end_of(called: &Result<Answer, Box<Failure>>, role: CallRole) -> ModelCallEnd {
     let (message, fault) = match called {
         Ok(answer) => (&answer.message, None),
         Err(failure) => (&failure.partial, Some(failure.fault.clone())),
     };
-    ModelCallEnd { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
+    let output_bytes = message.text().len() as u64;
+    ModelCallEnd { role, output_bytes, usage: message.usage.clone(), fault }
 }
 
 /// A price that nobody knows is not told as nothing.
-fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
+pub(super) fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
     let cost = usage.cost.total;
     TurnEvent::Usage {
         input: usage.input,

@@ -6,24 +6,28 @@
 
 mod ask;
 mod calls;
+mod compaction;
 mod event;
 mod hands;
 mod masked;
 mod origin;
 mod progress;
 mod prompt;
+mod steering;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod veil;
 
-pub use event::{TurnEvent, category_of};
+pub use event::{CompactionReason, TurnEvent, category_of};
 pub use hands::Equipped;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
+pub use steering::Steering;
 pub use veil::Veil;
 
 use crate::config::{Limits, ModelChoice, ModelRef};
 use crate::error::Result;
-use crate::message::Usage;
+use crate::message::{Assistant, Usage};
 use crate::provider::{Fault, Registry, ToolDefinition};
 use crate::secret::Redactor;
 use crate::session::Conversation;
@@ -50,6 +54,8 @@ pub struct Turn<'a> {
     pub providers: &'a Registry,
     /// What the turn acts through.
     pub hands: &'a dyn Hands,
+    /// What a person says to it while it runs.
+    pub steering: &'a Steering,
     /// Keeps secrets out of what is stored.
     pub redactor: &'a Redactor,
 }
@@ -66,9 +72,20 @@ pub trait Hands {
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>>;
 }
 
+/// What a model is called for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallRole {
+    /// To answer.
+    Main,
+    /// To summarise what was before.
+    Compaction,
+}
+
 /// How a model call ended, for the audit log and the counters.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ModelCallEnd {
+    /// What it was for.
+    pub role: CallRole,
     /// Length of the answer's text in bytes.
     pub output_bytes: u64,
     /// What it took, as far as the provider said.
@@ -95,7 +112,23 @@ impl Turn<'_> {
     ) -> Result<String> {
         let mut progress = Progress::new(self, conversation, events, cancel);
         let outcome = progress.converse(message);
+        // Whatever way it ends: what was said to it is not lost.
+        let outcome = progress.keep_unheard().and(outcome);
         let outcome = progress.sync().and(outcome);
         progress.tell_end(outcome)
+    }
+
+    /// Compacts the conversation now, in place of a turn; what came of it is
+    /// told by [`TurnEvent::CompactionEnd`], before the last event.
+    pub fn compact(
+        &self,
+        conversation: &mut Conversation,
+        events: &mut dyn FnMut(TurnEvent),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let mut progress = Progress::new(self, conversation, events, cancel);
+        let outcome = progress.compact_as_asked();
+        let outcome = progress.sync().and(outcome);
+        progress.tell_end(outcome.map(|()| Assistant::default())).map(drop)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::compaction::Room;
 use super::{CUT_AT_LIMIT, Turn, TurnEvent, masked};
 use crate::clock::{self, Time};
 use crate::error::{Error, Kind, Result};
@@ -23,6 +24,8 @@ pub(super) struct Progress<'a> {
     pub(super) cancel: &'a Cancel,
     /// What the model said so far, as far as it is kept.
     pub(super) said: VecDeque<String>,
+    /// How much of the conversation the model reads, as far as that showed.
+    pub(super) room: Room,
 }
 
 /// Why a turn ends without an answer.
@@ -38,7 +41,8 @@ impl<'a> Progress<'a> {
         events: &'a mut dyn FnMut(TurnEvent),
         cancel: &'a Cancel,
     ) -> Self {
-        Self { turn, conversation, events, cancel, said: VecDeque::new() }
+        let (said, room) = (VecDeque::new(), Room::default());
+        Self { turn, conversation, events, cancel, said, room }
     }
 
     pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
@@ -49,15 +53,36 @@ impl<'a> Progress<'a> {
         self.conversation.say(Message::user(message, now), now)?;
         for _ in 0..self.turn.limits.max_turns {
             let answer = self.ask()?;
-            if answer.message.tool_calls().next().is_none() {
-                return Ok(answer.message);
+            if answer.message.tool_calls().next().is_some() {
+                self.run_calls(&answer)?;
+            } else {
+                let heard = self.turn.steering.heard_or_close();
+                if heard.is_empty() {
+                    return Ok(answer.message);
+                }
+                self.hear(heard)?;
             }
-            self.run_calls(&answer)?;
             if self.conversation.length().saturating_sub(before) > LARGEST_TURN {
                 return self.end_too_long();
             }
         }
         self.give_up()
+    }
+
+    /// Takes what a person said meanwhile into the conversation.
+    pub(super) fn hear(&mut self, messages: Vec<String>) -> Result<(), Halt> {
+        for message in messages {
+            let now = clock::now();
+            self.conversation.say(Message::user(message, now), now)?;
+        }
+        Ok(())
+    }
+
+    /// The same at the end of a turn that listens no more; the next prompt goes
+    /// on with it.
+    pub(super) fn keep_unheard(&mut self) -> Result<(), Halt> {
+        let unheard = self.turn.steering.close();
+        self.hear(unheard)
     }
 
     /// Waits until all that was stored is on the disk.

@@ -31,6 +31,7 @@ struct Place {
     folder: PathBuf,
     inactivity: Duration,
     models: BTreeMap<String, ModelFacts>,
+    steering: Steering,
 }
 
 impl Place {
@@ -40,7 +41,8 @@ impl Place {
         let name = format!("beige-turn-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let inactivity = Duration::from_secs(600);
-        let place = Self { folder, inactivity, models: BTreeMap::new() };
+        let (models, steering) = (BTreeMap::new(), Steering::open());
+        let place = Self { folder, inactivity, models, steering };
         fs::create_dir_all(&place.folder)
             .and_then(|()| fs::write(place.cassette(), cassette))
             .during(Kind::Internal, "make a place")?;
@@ -97,6 +99,7 @@ impl Place {
             limits,
             providers: &providers,
             hands,
+            steering: &self.steering,
             redactor: &redactor,
         };
         let mut events = Vec::new();
@@ -395,8 +398,9 @@ fn a_call_to_a_model_that_is_called_off_keeps_what_it_said() -> Result<()> {
     let told = place.run("hi", &hands, &cancel)?;
     assert_eq!(told.result.map_err(|it| it.0), Err(Kind::Cancelled));
     assert_eq!(place.stored()?, ["user hi", "answer ", "aborted"]);
-    let want =
-        ModelCallEnd { output_bytes: 0, usage: Usage::default(), fault: Some(Fault::Cancelled) };
+    let fault = Some(Fault::Cancelled);
+    let role = CallRole::Main;
+    let want = ModelCallEnd { role, output_bytes: 0, usage: Usage::default(), fault };
     assert_eq!(*hands.model_calls.borrow(), [want]);
     Ok(())
 }
@@ -448,6 +452,7 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
         limits,
         providers: &providers,
         hands: &hands,
+        steering: &Steering::closed(),
         redactor: &Redactor::new(),
     };
     let told = turn.run(&mut conversation, "remember me", &mut |_| (), &Cancel::never());

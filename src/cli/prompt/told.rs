@@ -97,6 +97,9 @@ impl Told {
             "tool_start" if self.form == Form::Text && is_watched() => {
                 tell(&tool_line(event));
             }
+            "compaction_start" if self.form == Form::Text && is_watched() => {
+                tell("beige prompt: the conversation is long; its older part is being summarised");
+            }
             _ => {}
         }
         Ok(self.has_ended)

@@ -110,6 +110,14 @@ pub(super) fn session_name(body: &[u8]) -> Checked<String> {
     Ok(name)
 }
 
+/// Body of `POST …/sessions/:key/steer`.
+pub(super) fn steering(body: &[u8]) -> Checked<String> {
+    let mut fields = Fields::parse(body)?;
+    let message = fields.required("message", text)?;
+    fields.nothing_else()?;
+    Ok(message)
+}
+
 /// The filters of `GET /api/audit`, as on the command line.
 pub(super) fn audit_filter(query: Vec<(String, String)>, now: Time) -> Checked<Filter> {
     let mut filter = Filter::default();
