@@ -204,7 +204,7 @@ mod tests {
         check(&all, 0, 500, "note u400 c r2 a400 u400");
         check(&all, 0, 400, "note u400 c r2 a400 u400");
         check(&all, 1, 450, "u400 note u400 c r2 a400 u400");
-        check(&all, 0, 120, "note u289");
+        check(&all, 0, 120, "note u294");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::progress::{Halt, Progress};
 use super::summary::{self, Material};
 use super::{CallRole, Turn, TurnEvent, masked};
 use crate::clock;
-use crate::config::{ModelChoice, ModelFacts, ModelRef};
+use crate::config::{Api, ModelChoice, ModelFacts, ModelRef};
 use crate::message::{Assistant, Message};
 use crate::provider::facts::{CONTEXT_WINDOW, MAX_TOKENS};
 use crate::provider::{Fault, Request};
@@ -241,7 +241,11 @@ impl Progress<'_> {
 
     /// Tokens from which on the conversation is compacted.
     fn threshold(&self, choice: &ModelChoice) -> u64 {
-        let window = self.turn.providers.facts(&choice.model).context_window;
+        let providers = self.turn.providers;
+        // A cassette reads nothing, so that nothing is too long for it.
+        let is_played = providers.api_name(&choice.model) == Api::Replay.name();
+        let window = providers.facts(&choice.model).context_window;
+        let window = window.or(is_played.then_some(u64::MAX));
         threshold(window, choice.compaction_threshold, self.room.too_long_at)
     }
 

@@ -71,12 +71,15 @@ pub(super) struct Material {
 impl Material {
     pub(super) fn of(split: &Split<'_>) -> Self {
         let before = split.summary.map(str::to_owned);
-        let is_parted = !matches!(split.newer.first(), Some(Message::User(_)));
+        let tokens = tokens_of(split.older) + before.as_deref().map_or(0, tokens_of_text);
+        let is_parted = !split.newer.iter().any(|it| matches!(it, Message::User(_)));
+        // At most a quarter of what the summary stands for.
+        let longest = LONGEST_REQUEST.min(usize::try_from(tokens).unwrap_or(usize::MAX));
         Self {
             told: split.older.iter().map(told).collect::<Vec<_>>().join("\n\n"),
-            request: if is_parted { last_request(split) } else { None },
+            request: if is_parted { last_request(split, longest) } else { None },
             first_kept: split.first_kept.to_owned(),
-            tokens: tokens_of(split.older) + before.as_deref().map_or(0, tokens_of_text),
+            tokens,
             before,
         }
     }
@@ -113,13 +116,13 @@ impl Material {
 
 /// What a person said last, as far as it is repeated; it may be that a summary
 /// has repeated it already.
-fn last_request(split: &Split<'_>) -> Option<String> {
+fn last_request(split: &Split<'_>, longest: usize) -> Option<String> {
     let said = split.older.iter().rev().find_map(|it| match it {
         Message::User(it) => Some(it.content.text()),
         _ => None,
     });
     let repeated = || Some(split.summary?.rsplit_once(REQUEST)?.1.to_owned());
-    Some(head_and_tail(&said.or_else(repeated)?, LONGEST_REQUEST))
+    Some(head_and_tail(&said.or_else(repeated)?, longest))
 }
 
 /// A message as text. Thoughts are left out: what came of them was said.
@@ -252,6 +255,10 @@ mod tests {
             summary.starts_with("S\n\n## What") && summary.ends_with("\nbuild it"),
             "{summary}"
         );
+        // Once the person has gone on, it was answered.
+        let gone_on = messages(json!([{"role": "assistant", "content": "on"},
+            {"role": "user", "content": "more"}]));
+        assert_eq!(material(&older, &gone_on, None).summary("S"), Ok("S".into()));
         // And once more, when its request is in the summary only.
         let next = material(&older[2..], &newer, Some(&summary)).summary("T").unwrap_or_default();
         assert_eq!(next, summary.replacen('S', "T", 1));

@@ -495,6 +495,32 @@ fn a_turn_in_which_nothing_happens_is_ended() -> Result<()> {
 }
 
 #[test]
+fn the_line_of_a_cassette_that_a_summary_came_from_is_used_once() -> Result<()> {
+    let lines = [&"x".repeat(4_000), "S", "two", "three"].map(|it| line(&[text(it)]));
+    let mut place = Place::new(&lines.concat())?;
+    let facts = ModelFacts { context_window: Some(1_000), ..ModelFacts::default() };
+    place.models.insert("m".into(), facts);
+    let hands = TestHands::default();
+    place.run("hi", &hands, &Cancel::never())?;
+    let told = place.run("more", &hands, &Cancel::never())?;
+    assert_eq!(told.result, Ok("two".into()));
+    let want = "turn_start compaction_start usage compaction_end text_delta usage done";
+    assert_eq!(told.words(), want);
+    let roles: Vec<CallRole> = hands.model_calls.borrow().iter().map(|it| it.role).collect();
+    assert_eq!(roles, [CallRole::Main, CallRole::Compaction, CallRole::Main]);
+    assert_eq!(place.run("again", &hands, &Cancel::never())?.result, Ok("three".into()));
+    // Read anew, it is the same conversation.
+    let context = place.conversation()?.session().context().into_owned();
+    let summary = context.first().map(short).unwrap_or_default().concat();
+    assert!(summary.contains("<summary>\nS\n</summary>"), "{summary}");
+    assert_eq!(
+        context.iter().skip(1).flat_map(short).collect::<Vec<_>>(),
+        ["user more", "answer two", "user again", "answer three"]
+    );
+    Ok(())
+}
+
+#[test]
 fn the_demo_answers_any_prompt() -> Result<()> {
     let place = Place::new(include_str!("../../examples/demo.jsonl"))?;
     let mut calls = Vec::new();

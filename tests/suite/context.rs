@@ -66,8 +66,11 @@ fn of_kind<'a>(events: &'a [Value], kind: &str) -> Vec<&'a Value> {
     events.iter().filter(|it| it["type"] == kind).collect()
 }
 
+/// The types of events; several pieces of text are one.
 fn kinds(events: &[Value]) -> String {
-    events.iter().filter_map(|it| it["type"].as_str()).collect::<Vec<_>>().join(" ")
+    let mut kinds: Vec<&str> = events.iter().filter_map(|it| it["type"].as_str()).collect();
+    kinds.dedup();
+    kinds.join(" ")
 }
 
 fn control(world: &World, key: &str, what: &str, body: &Value) -> Reply {
