@@ -15,7 +15,7 @@ use crate::config::{Api, ModelChoice, ModelFacts, ModelRef};
 use crate::message::{Assistant, Message};
 use crate::provider::facts::{CONTEXT_WINDOW, MAX_TOKENS};
 use crate::provider::{Fault, Request};
-use crate::session::{Conversation, Mark, shortened, tokens_of_text};
+use crate::session::{Conversation, Mark, shortened, tokens_of, tokens_of_text};
 
 /// Tokens of a model's window that are kept free; at most half of it.
 const RESERVE: u64 = 16_384;
@@ -118,14 +118,20 @@ impl Progress<'_> {
         self.compact(choice, CompactionReason::Asked).map(drop)
     }
 
-    /// From here on so many tokens are sent at most; whether that is less.
-    fn send_less(&mut self, most: u64) -> bool {
-        if most < LEAST_SENT {
-            return false;
+    /// From here on so many tokens are sent at most, or as many fewer as make a
+    /// difference; `false` if none do, since the same call would fail again.
+    fn send_less(&mut self, mut most: u64) -> bool {
+        let (before, reason) = (self.tokens(), CompactionReason::TooLong);
+        let now = tokens_of(&sent(self.turn, self.conversation, &self.room));
+        let room = |most| Room { most_sent: Some(most), ..Room::default() };
+        while tokens_of(&sent(self.turn, self.conversation, &room(most))) >= now {
+            most /= 2;
+            if most < LEAST_SENT {
+                return false;
+            }
         }
         let name = self.turn.session_key;
         log::warn!("the session `{name}` is too long for its model: {most} tokens of it are sent");
-        let (before, reason) = (self.tokens(), CompactionReason::TooLong);
         (self.events)(TurnEvent::CompactionStart { reason, tokens_before: before });
         self.room.most_sent = Some(most);
         let why = "less of the conversation is sent in this turn; all of it stays in the session";

@@ -214,7 +214,7 @@ fn a_turn_that_is_too_long_by_itself_is_parted_between_two_answers() {
 #[test]
 fn a_summary_that_is_none_leaves_the_history_as_it_was_and_the_turn_goes_on() {
     let kinds: [(fn() -> Answer, &str); 5] = [
-        (|| says(&"word ".repeat(4_000)), "not shorter"),
+        (|| says(&"word ".repeat(10_000)), "not shorter"),
         (|| says(" \n"), "no summary"),
         (|| Answer::error(500, "out of order"), "out of order"),
         (|| Answer::stream().text("half").cut(), "p"),
