@@ -13,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::sandbox::AgentSandbox;
 use crate::tool::Caller;
 use crate::turn::{
-    Equipped, LARGEST_AGENTS_MD, Prompt, Steering, Turn, TurnEvent, Veil, core_tools,
+    Equipped, LARGEST_AGENTS_MD, ModelCallEnd, Prompt, Steering, Turn, TurnEvent, Veil, core_tools,
 };
 use crate::worker::Cancel;
 
@@ -87,18 +87,20 @@ pub(super) fn run(
     cancel: &Cancel,
 ) {
     let ended = Cell::new(false);
+    let wanted = wanted_model(engine, work);
+    let first = wanted.as_ref().ok().and_then(Option::clone);
     let mut veil = Veil::new(&engine.redactor, events);
     let mut each = |event: TurnEvent| {
         if event.is_last() {
             ended.set(true);
             if let Task::Answer(request) = &work.task {
                 engine.meter.turn_ended(&event);
-                log_end(engine, request, &event);
+                log_end(engine, request, first.as_ref(), &event);
             }
         }
         veil.pass(event);
     };
-    let result = try_run(engine, work, &mut each, cancel);
+    let result = wanted.and_then(|it| try_run(engine, work, it.as_ref(), &mut each, cancel));
     // A turn that began tells its end itself.
     if let (Err(error), false) = (result, ended.get()) {
         each(TurnEvent::refused(&error));
@@ -107,14 +109,14 @@ pub(super) fn run(
 
 /// A failed turn is a warning in the log of a gateway, one that was called off
 /// or answered a word for who looks closely. A one-shot tells its caller.
-fn log_end(engine: &Engine, request: &PromptRequest, last: &TurnEvent) {
+fn log_end(engine: &Engine, request: &PromptRequest, wanted: Option<&ModelRef>, last: &TurnEvent) {
     if engine.hub.is_none() {
         return;
     }
     let (agent, session) = (&request.agent, request.session_key.as_deref().unwrap_or_default());
-    let model = request.model.as_ref();
-    let model = model.or_else(|| engine.config.agents.get(agent).map(|it| &it.primary.model));
-    let model = model.map(|it| format!("{}/{}", it.provider, it.model)).unwrap_or_default();
+    let agent_entry = engine.config.agents.get(agent);
+    let model = agent_entry.map(|it| from_choice(it, wanted)[0].model.to_string());
+    let model = model.unwrap_or_default();
     let turn = format!("the turn of `{agent}` in `{session}` with {model}");
     match last {
         TurnEvent::Error { category: "aborted", .. } => log::debug!("{turn} was called off"),
@@ -126,9 +128,18 @@ fn log_end(engine: &Engine, request: &PromptRequest, last: &TurnEvent) {
     }
 }
 
+/// The model that is to be asked first: of this prompt, else of its session.
+fn wanted_model(engine: &Engine, work: &Work) -> Result<Option<ModelRef>> {
+    match &work.task {
+        Task::Answer(PromptRequest { model: Some(model), .. }) => Ok(Some(model.clone())),
+        Task::Answer(_) | Task::Compact => engine.store.chosen_model(&work.session),
+    }
+}
+
 fn try_run(
     engine: &Engine,
     work: &Work,
+    wanted: Option<&ModelRef>,
     events: &mut dyn FnMut(TurnEvent),
     cancel: &Cancel,
 ) -> Result<()> {
@@ -140,10 +151,6 @@ fn try_run(
     };
     let key = &work.session;
     let mut conversation = engine.store.open(key, &agent.name, clock::now())?;
-    let wanted = match &work.task {
-        Task::Answer(request) => request.model.as_ref(),
-        Task::Compact => None,
-    };
     let choices: Vec<&ModelChoice> = from_choice(agent, wanted);
     let model = &choices[0].model;
     let notes = workspace_notes(&equipment.sandbox, cancel);
@@ -156,19 +163,18 @@ fn try_run(
         today: clock::now(),
     }
     .text();
-    let hands = Equipped {
-        toolbox: &engine.toolbox,
-        audit: &engine.audit,
-        caller: caller(agent, key, model),
-        counted: &|model, end| engine.meter.model_call_ended(model, end),
-    };
+    let counted = |model: &ModelRef, end: &ModelCallEnd| engine.meter.model_call_ended(model, end);
+    let caller = caller(agent, key, model);
+    let hands = Equipped::new(&engine.toolbox, &engine.audit, caller, &counted);
     let turn = Turn {
+        agent: &agent.name,
         session_key: key,
         choices: &choices,
         system: &system,
         tools: &core_tools(),
         limits: agent.limits,
         providers: &engine.providers,
+        health: &engine.health,
         hands: &hands,
         steering: &work.steering,
         redactor: &engine.redactor,
@@ -181,7 +187,8 @@ fn try_run(
     }
 }
 
-/// The models that may answer: from the wanted one on, or all.
+/// The models that may answer: from the wanted one on, or all. One that the
+/// agent may use no more is wanted in vain.
 fn from_choice<'a>(agent: &'a Agent, wanted: Option<&ModelRef>) -> Vec<&'a ModelChoice> {
     let start = wanted.and_then(|it| agent.choices().position(|choice| choice.model == *it));
     agent.choices().skip(start.unwrap_or(0)).collect()
@@ -192,7 +199,7 @@ fn caller(agent: &Agent, key: &str, model: &ModelRef) -> Caller {
         agent: agent.name.clone(),
         session: Some(session_ref(key)),
         claimed_session: None,
-        model: Some(format!("{}/{}", model.provider, model.model)),
+        model: Some(model.to_string()),
     }
 }
 

@@ -6,11 +6,14 @@
 
 mod anthropic;
 mod assemble;
+pub mod chain;
 pub mod facts;
 mod failure;
+mod fallback;
 mod field;
 mod glob;
 mod google;
+mod health;
 mod http;
 mod ids;
 mod json;
@@ -23,6 +26,7 @@ mod replay;
 mod sse;
 mod tape;
 mod think;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,6 +36,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use assemble::{Answer, BrokenCall};
+pub use health::{Cooling, Health};
 pub use origin::Origin;
 pub use pool::Load;
 

@@ -17,6 +17,7 @@ mod map;
 #[cfg(test)]
 mod random;
 mod scan;
+mod settings;
 mod shorten;
 mod store;
 mod walk;

@@ -83,11 +83,11 @@ impl Progress<'_> {
         Ok(())
     }
 
-    /// After a call that failed: makes a conversation shorter that was too long
-    /// for the model. Whether the same call is worth another try; `false` for
-    /// any other fault, and once all has been tried.
-    pub(super) fn shrink(&mut self, choice: &ModelChoice, fault: &Fault) -> Result<bool, Halt> {
-        if !matches!(fault, Fault::TooLong(_)) || self.cancel.is_cancelled() {
+    /// After a call that a provider refused since the conversation is too long:
+    /// makes it shorter. Whether the same call is worth another try; `false`
+    /// once all has been tried.
+    pub(super) fn make_shorter(&mut self, choice: &ModelChoice) -> Result<bool, Halt> {
+        if self.cancel.is_cancelled() {
             return Ok(false);
         }
         self.room.be_of(&choice.model);

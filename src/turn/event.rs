@@ -74,6 +74,23 @@ pub enum TurnEvent {
         #[serde(skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
+    /// Another model than before is asked.
+    ModelFallback {
+        /// Its provider.
+        provider: String,
+        /// Its id there.
+        model_id: String,
+    },
+    /// A model is asked again, or the next one after a part of an answer was
+    /// told: what comes is told from its beginning.
+    Retry {
+        /// Which try it is for this answer, from 1.
+        attempt: u32,
+        /// Milliseconds until then.
+        in_ms: u64,
+        /// Why, as a sentence.
+        reason: String,
+    },
     /// What a model call took.
     Usage {
         /// Tokens read anew.
@@ -148,7 +165,8 @@ impl TurnEvent {
             Self::Error { message, partial, .. } => {
                 message.len() + partial.as_ref().map_or(0, String::len)
             }
-            Self::Blocked { reason } => reason.len(),
+            Self::Blocked { reason } | Self::Retry { reason, .. } => reason.len(),
+            Self::ModelFallback { provider, model_id } => provider.len() + model_id.len(),
             Self::TurnStart { session_key } => session_key.len(),
             Self::ToolEnd { id, .. } => id.len(),
             Self::CompactionEnd { reason, .. } => reason.as_ref().map_or(0, String::len),
@@ -231,6 +249,14 @@ mod tests {
             },
             json!({"type": "compaction_end", "compacted": true, "tokensBefore": 9,
                 "tokensAfter": 2}),
+        );
+        check(
+            TurnEvent::ModelFallback { provider: "p".into(), model_id: "m".into() },
+            json!({"type": "model_fallback", "provider": "p", "modelId": "m"}),
+        );
+        check(
+            TurnEvent::Retry { attempt: 2, in_ms: 1_500, reason: "r".into() },
+            json!({"type": "retry", "attempt": 2, "inMs": 1_500, "reason": "r"}),
         );
         check(
             TurnEvent::Done { response: "r".into(), note: None },

@@ -90,6 +90,9 @@ impl<'a> Veil<'a> {
                 TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason }
             }
             TurnEvent::Blocked { reason } => TurnEvent::Blocked { reason: self.text(reason) },
+            TurnEvent::Retry { attempt, in_ms, reason } => {
+                TurnEvent::Retry { attempt, in_ms, reason: self.text(reason) }
+            }
             other => other,
         }
     }
