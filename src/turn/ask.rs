@@ -3,10 +3,11 @@
 
 use serde_json::Value;
 
+use super::compaction::sent;
 use super::progress::{Half, Halt, Progress};
 use super::{CallWatch, TurnEvent, cut};
 use crate::clock;
-use crate::config::ModelChoice;
+use crate::config::{ModelChoice, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
 use crate::provider::{Answer, Delta, Failure, Fault, Request};
@@ -46,10 +47,8 @@ impl Progress<'_> {
         watch: &mut CallWatch,
         is_seen: &mut bool,
     ) -> Result<Answer, Box<Failure>> {
-        let session = self.conversation.session();
-        let messages = session.context();
-        let marks = session.marks().iter().filter(|it| it.provider == choice.model.provider);
-        let marks: Vec<Value> = marks.map(|it| it.beige.clone()).collect();
+        let marks = self.marks_of(&choice.model);
+        let messages = sent(self.turn, self.conversation, &self.room);
         let facts = self.turn.providers.facts(&choice.model);
         let request = Request {
             system: self.turn.system,
@@ -71,6 +70,13 @@ impl Progress<'_> {
             *is_seen = true;
             events(event);
         })
+    }
+
+    /// What a provider wrote into its answers in this session.
+    pub(super) fn marks_of(&self, model: &ModelRef) -> Vec<Value> {
+        let marks = self.conversation.session().marks().iter();
+        let of_provider = marks.filter(|it| it.provider == model.provider);
+        of_provider.map(|it| it.beige.clone()).collect()
     }
 
     /// Stores what came of a call that failed, if anything did. The calls that
@@ -126,6 +132,7 @@ impl Steps for Progress<'_> {
     type Halt = Halt;
 
     fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt, Halt> {
+        self.make_room(choice)?;
         self.check_spent()?;
         let told = self.turn.hands.model_call_begins(&choice.model)?;
         self.asked = choice.clone();
@@ -134,6 +141,7 @@ impl Steps for Progress<'_> {
         told(watch.end(&called, Role::Main));
         match called {
             Ok(answer) => {
+                self.room.was_enough();
                 self.store_answer(cut::stored(&answer))?;
                 self.half = cut::left_of(&answer);
                 Ok(Attempt::Answered(answer))
@@ -154,6 +162,10 @@ impl Steps for Progress<'_> {
         });
     }
 
+    fn shrink(&mut self, choice: &ModelChoice, _: u32) -> Result<bool, Halt> {
+        self.make_shorter(choice)
+    }
+
     fn falls_back(&mut self, choice: &ModelChoice) {
         (self.events)(TurnEvent::ModelFallback {
             provider: choice.model.provider.clone(),
@@ -172,7 +184,7 @@ fn without_halves(messages: &[Message]) -> &[Message] {
 }
 
 /// A price that nobody knows is not told as nothing.
-fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
+pub(super) fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
     let cost = usage.cost.total;
     TurnEvent::Usage {
         input: usage.input,

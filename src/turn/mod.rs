@@ -6,6 +6,7 @@
 
 mod ask;
 mod calls;
+mod compaction;
 mod cut;
 mod event;
 mod hands;
@@ -15,15 +16,18 @@ mod origin;
 mod progress;
 mod prompt;
 mod repeats;
+mod steering;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod veil;
 mod watch;
 
-pub use event::{TurnEvent, category_of};
+pub use event::{CompactionReason, TurnEvent, category_of};
 pub use hands::Equipped;
 pub use masked::answer as masked_answer;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
+pub use steering::Steering;
 pub use veil::Veil;
 pub use watch::CallWatch;
 
@@ -31,7 +35,7 @@ use std::time::Duration;
 
 use crate::config::{Limits, ModelChoice, ModelRef};
 use crate::error::Result;
-use crate::message::Usage;
+use crate::message::{Assistant, Usage};
 use crate::provider::{Fault, Health, Registry, ToolDefinition};
 use crate::secret::Redactor;
 use crate::session::Conversation;
@@ -63,6 +67,8 @@ pub struct Turn<'a> {
     pub health: &'a Health,
     /// What the turn acts through.
     pub hands: &'a dyn Hands,
+    /// What a person says to it while it runs.
+    pub steering: &'a Steering,
     /// Keeps secrets out of what is stored.
     pub redactor: &'a Redactor,
 }
@@ -115,7 +121,23 @@ impl Turn<'_> {
     ) -> Result<String> {
         let mut progress = Progress::new(self, conversation, events, cancel);
         let outcome = progress.converse(message);
+        // Whatever way it ends: what was said to it is not lost.
+        let outcome = progress.keep_unheard().and(outcome);
         let outcome = progress.sync().and(outcome);
         progress.tell_end(outcome)
+    }
+
+    /// Compacts the conversation now, in place of a turn; what came of it is
+    /// told by [`TurnEvent::CompactionEnd`], before the last event.
+    pub fn compact(
+        &self,
+        conversation: &mut Conversation,
+        events: &mut dyn FnMut(TurnEvent),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let mut progress = Progress::new(self, conversation, events, cancel);
+        let outcome = progress.compact_as_asked();
+        let outcome = progress.sync().and(outcome);
+        progress.tell_end(outcome.map(|()| Assistant::default())).map(drop)
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::compaction::Room;
 use super::limits::Taken;
 use super::repeats::Repeats;
 use super::{CUT_AT_LIMIT, Turn, TurnEvent, cut, masked};
@@ -39,6 +40,8 @@ pub(super) struct Progress<'a> {
     pub(super) repeats: Repeats,
     /// Tokens after which the last answer was cut in a call, if it was.
     pub(super) cut_after: Option<u64>,
+    /// How much of the conversation the model reads, as far as that showed.
+    pub(super) room: Room,
 }
 
 /// What is left of a call that failed, until something whole takes its place.
@@ -75,6 +78,7 @@ impl<'a> Progress<'a> {
             half: Half::default(),
             repeats: Repeats::default(),
             cut_after: None,
+            room: Room::default(),
         }
     }
 
@@ -92,14 +96,35 @@ impl<'a> Progress<'a> {
                 continue;
             }
             self.cut_after = None;
-            if answer.message.tool_calls().next().is_none() {
-                return Ok(answer.message);
+            if answer.message.tool_calls().next().is_some() {
+                self.run_calls(&answer)?;
+            } else {
+                let heard = self.turn.steering.heard_or_close();
+                if heard.is_empty() {
+                    return Ok(answer.message);
+                }
+                self.hear(heard)?;
             }
-            self.run_calls(&answer)?;
             if self.conversation.length().saturating_sub(before) > LARGEST_TURN {
                 return self.end_too_long();
             }
         }
+    }
+
+    /// Takes what a person said meanwhile into the conversation.
+    pub(super) fn hear(&mut self, messages: Vec<String>) -> Result<(), Halt> {
+        for message in messages {
+            let now = clock::now();
+            self.conversation.say(Message::user(message, now), now)?;
+        }
+        Ok(())
+    }
+
+    /// The same at the end of a turn that listens no more; the next prompt goes
+    /// on with it.
+    pub(super) fn keep_unheard(&mut self) -> Result<(), Halt> {
+        let unheard = self.turn.steering.close();
+        self.hear(unheard)
     }
 
     /// Waits until all that was stored is on the disk.

@@ -15,6 +15,7 @@ mod chat;
 mod cli;
 mod config;
 mod containers;
+mod context;
 mod control;
 mod crash;
 mod docker;
