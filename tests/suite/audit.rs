@@ -123,7 +123,7 @@ fn following_shows_what_comes_over_rotation() {
         lines.read_line(&mut line).expect("a record");
         assert_eq!(parsed(&line)["seq"], seq);
     }
-    signal(follow.id(), "INT");
+    signal(follow.id(), "TERM");
     follow.wait().expect("it ends");
 }
 

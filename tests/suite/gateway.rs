@@ -303,7 +303,7 @@ fn logs_shows_the_newest_lines_and_follows() {
     wait_until("it follows", || has_open(follow.id(), "gateway.log"));
     world.run(["gateway", "stop"]).expect(0);
     read_until(&mut lines, "the gateway has stopped");
-    signal(follow.id(), "INT");
+    signal(follow.id(), "TERM");
     follow.wait().expect("it ends");
 }
 
