@@ -22,6 +22,8 @@ enum Class {
     Credit,
     Model,
     TooLong,
+    /// It does not take its own opaque data back.
+    Stale,
     Refused,
 }
 
@@ -58,6 +60,7 @@ const CODES: &[(Class, &[&str])] = &[
             "insufficient_balance",
             "insufficient_credits",
             "billing_not_active",
+            "billing_error",
             "billing_hard_limit_reached",
             "exceeded_current_quota_error",
             "payment_required",
@@ -105,6 +108,20 @@ const CODES: &[(Class, &[&str])] = &[
 /// Wording, lower-case, for where nothing else decides.
 const WORDINGS: &[(Class, &[&str])] = &[
     (
+        Class::Stale,
+        &[
+            // Anthropic's, of thoughts that were signed elsewhere, or are missing
+            // where a turn began with one.
+            "invalid `signature` in `thinking`",
+            "invalid signature in thinking",
+            "invalid `data` in `redacted_thinking`",
+            "blocks in the latest assistant message cannot be modified",
+            "thinking blocks cannot be modified",
+            "expected `thinking` or `redacted_thinking`",
+            "thinking.signature:",
+        ],
+    ),
+    (
         Class::TooLong,
         &[
             "context length",
@@ -116,6 +133,7 @@ const WORDINGS: &[(Class, &[&str])] = &[
             "input is too long",
             "input token count",
             "exceed_context_size",
+            "exceed context limit",
         ],
     ),
     (Class::RateLimited, &["rate_limit", "rate limit", "too many requests"]),
@@ -202,8 +220,9 @@ impl ProviderError {
 
     fn class(&self) -> Option<Class> {
         self.coded().or_else(|| self.numbered()).or_else(|| self.worded()).or_else(|| {
+            let is_named = self.codes.iter().any(|it| it == "invalid_request_error");
             let at_fault = self.numbers().any(|it| (400..500).contains(&it));
-            at_fault.then_some(Class::Refused)
+            (is_named || at_fault).then_some(Class::Refused)
         })
     }
 
@@ -259,6 +278,9 @@ fn fault(class: Class, provider: &str, said: String, wait: Option<u64>) -> Fault
         Class::TooLong => Fault::TooLong(format!(
             "{said}. The conversation is longer than the model reads: start a new session, or \
              use a model that reads more."
+        )),
+        Class::Stale => Fault::Stale(format!(
+            "{said}. It does not take back what it gave with its earlier answers."
         )),
         Class::Refused => Fault::Refused(format!(
             "{said}. Check whether the model takes such a request (tools, images, `maxTokens`), \
@@ -392,6 +414,30 @@ mod tests {
             json!({"error": {"message": "Provider returned error", "metadata": {"raw": long}}});
         check_category(400, raw, "context_length");
         check_category(422, json!({"detail": [{"type": "extra_forbidden"}]}), "refused");
+    }
+
+    #[test]
+    fn opaque_data_that_is_refused_is_known_by_the_words_for_it() {
+        let error = |text: &str| json!({"type": "error", "error": {"message": text, "type": "invalid_request_error"}});
+        let stale = |text: &str| {
+            let got = of_response("acme", 400, &[], error(text).to_string().as_bytes());
+            matches!(got, Fault::Stale(_))
+        };
+        assert!(stale("messages.1.content.0: Invalid `signature` in `thinking` block"));
+        assert!(stale(
+            "messages.3.content.8: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."
+        ));
+        assert!(stale("messages.1.content.0: Invalid `data` in `redacted_thinking` block"));
+        assert!(stale("messages.1.content.0.thinking.signature: Field required"));
+        assert!(!stale("messages.1.content.0.text: Field required"));
+        assert!(matches!(
+            of_error("acme", &error("Invalid signature in thinking block")),
+            Fault::Stale(_)
+        ));
+        check_error(error("messages: roles must alternate"), "refused", "alternate");
+        check_error(error("prompt is too long: 9 tokens > 8 maximum"), "context_length", "");
+        let limit = "input length and `max_tokens` exceed context limit: 9 + 9 > 10";
+        check_category(400, error(limit), "context_length");
     }
 
     #[track_caller]
