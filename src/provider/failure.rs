@@ -65,6 +65,7 @@ const CODES: &[(Class, &[&str])] = &[
             "insufficient_balance",
             "insufficient_credits",
             "billing_not_active",
+            "billing_error",
             "billing_hard_limit_reached",
             "exceeded_current_quota_error",
             "payment_required",
@@ -131,6 +132,19 @@ const WORDINGS: &[(Class, &[&str])] = &[
             "items are not persisted",
             "item with id 'rs_",
             "without its required",
+            // Anthropic's, of thoughts that were signed elsewhere, or are missing
+            // where a turn began with one.
+            "invalid `signature` in `thinking`",
+            "invalid signature in thinking",
+            "invalid `data` in `redacted_thinking`",
+            "blocks in the latest assistant message cannot be modified",
+            "thinking blocks cannot be modified",
+            "expected `thinking` or `redacted_thinking`",
+            "thinking.signature:",
+            // Google's, of one that is corrupt, missing, or no base64.
+            "thought signature",
+            "thought_signature",
+            "thoughtsignature",
         ],
     ),
     (
@@ -145,12 +159,11 @@ const WORDINGS: &[(Class, &[&str])] = &[
             "input is too long",
             "input token count",
             "exceed_context_size",
+            "exceed context limit",
         ],
     ),
     (Class::RateLimited, &["rate_limit", "rate limit", "too many requests"]),
     (Class::Unavailable, &["overloaded", "capacity", "temporarily unavailable"]),
-    // Google's: one that is corrupt, one that is missing, one that is no base64.
-    (Class::Stale, &["thought signature", "thought_signature", "thoughtsignature"]),
 ];
 
 /// What an answer with another status than 2xx means. Names of `headers` are
@@ -174,7 +187,8 @@ pub(super) fn of_response(
 /// What an error object in the middle of an answer means.
 pub(super) fn of_error(provider: &str, error: &Value) -> Fault {
     let error = ProviderError::of_value(error);
-    let at_fault = || error.numbers().any(|it| (400..500).contains(&it));
+    let is_named = || error.codes.iter().any(|it| it == "invalid_request_error");
+    let at_fault = || is_named() || error.numbers().any(|it| (400..500).contains(&it));
     let class = error.class().unwrap_or_else(|| match at_fault() {
         true => Class::Refused,
         false => Class::Unavailable,
@@ -490,6 +504,30 @@ mod tests {
         }
         check_category(404, error("The model `m` does not exist", Value::Null), "refused");
         check_category(500, error(unknown, Value::Null), "unavailable");
+    }
+
+    #[test]
+    fn opaque_data_that_is_refused_is_known_by_the_words_for_it() {
+        let error = |text: &str| json!({"type": "error", "error": {"message": text, "type": "invalid_request_error"}});
+        let stale = |text: &str| {
+            let got = of_response("acme", 400, &[], error(text).to_string().as_bytes(), NOW);
+            matches!(got, Fault::Stale(_))
+        };
+        assert!(stale("messages.1.content.0: Invalid `signature` in `thinking` block"));
+        assert!(stale(
+            "messages.3.content.8: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."
+        ));
+        assert!(stale("messages.1.content.0: Invalid `data` in `redacted_thinking` block"));
+        assert!(stale("messages.1.content.0.thinking.signature: Field required"));
+        assert!(!stale("messages.1.content.0.text: Field required"));
+        assert!(matches!(
+            of_error("acme", &error("Invalid signature in thinking block")),
+            Fault::Stale(_)
+        ));
+        check_error(error("messages: roles must alternate"), "refused", "alternate");
+        check_error(error("prompt is too long: 9 tokens > 8 maximum"), "context_length", "");
+        let limit = "input length and `max_tokens` exceed context limit: 9 + 9 > 10";
+        check_category(400, error(limit), "context_length");
     }
 
     #[track_caller]

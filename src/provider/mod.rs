@@ -138,6 +138,12 @@ pub trait Provider: Send + Sync {
     /// Reads one answer.
     fn decoder(&self) -> Box<dyn Decoder>;
 
+    /// What is asked for the models of the server at that base URL; the body
+    /// counts for nothing.
+    fn question(&self, _base_url: &str) -> Wire {
+        Wire { path: "/models".into(), ..Wire::default() }
+    }
+
     /// The header that holds the key, and what stands before it there.
     fn key_header(&self) -> (&'static str, &'static str) {
         ("Authorization", "Bearer ")

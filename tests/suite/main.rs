@@ -9,6 +9,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod anthropic;
 mod audit;
 mod bubblewrap;
 mod chat;
