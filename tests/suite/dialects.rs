@@ -2,6 +2,7 @@
 //! each, and conversations that are handed from one to another.
 
 use std::fs;
+use std::thread;
 
 use serde_json::{Value, json};
 
@@ -11,7 +12,12 @@ use crate::support::{
 
 /// A world in which `a` asks a model of that protocol and, when that fails,
 /// one of chat completions on another server. `fields` are the first one's.
-fn with_a_second(dialect: Dialect, first: &ModelServer, second: &ModelServer, fields: &str) -> World {
+fn with_a_second(
+    dialect: Dialect,
+    first: &ModelServer,
+    second: &ModelServer,
+    fields: &str,
+) -> World {
     let world = some_world();
     let providers = [
         ("p", provider_in(dialect, first.port(), fields)),
@@ -153,39 +159,48 @@ fn faults(dialect: Dialect, server: &ModelServer) -> Vec<(&'static str, Answer)>
 
 #[test]
 fn whatever_fails_the_next_model_answers_and_nothing_is_doubled() {
-    for dialect in Dialect::ALL {
-        let count = faults(dialect, &ModelServer::new()).len();
-        for number in 0..count {
-            let (first, second) = (ModelServer::new(), ModelServer::new());
-            let (name, answer) = faults(dialect, &first).swap_remove(number);
-            let limits = "timeouts: { firstByteSeconds: 3, idleSeconds: 3 },";
-            let fields = if name.starts_with("silence") { limits } else { "" };
-            let world = with_a_second(dialect, &first, &second, fields);
-            first.play([answer]);
-            second.play([says("saved")]);
-            let events = world.events("api:1", "go");
-            let shown = format!("{dialect:?}, {name}: {events:?}");
-            let last = events.last().expect("an event");
-            assert_eq!(json!([last["type"], last["response"]]), json!(["done", "saved"]), "{shown}");
-            assert!(events.iter().any(|it| it["type"] == "model_fallback"), "{shown}");
-            assert_eq!((first.asked().len(), second.asked().len()), (1, 1), "{shown}");
-            // What had been said is there once, as an answer of its own.
-            let stored = world.stored("api:1");
-            let answers: Vec<&Value> = stored.iter().filter(|it| it["role"] == "assistant").collect();
-            assert_eq!(answers.last().expect("one")["provider"], "q", "{shown}");
-            // The next prompt begins with the first again, unless it is to wait.
-            let rests = name == "429";
-            if rests {
-                second.play([says("again")]);
-            } else {
-                first.play([dialect.answer(&Said::text("again"))]);
-            }
-            assert_eq!(world.answer("api:1", "more"), "again", "{shown}");
-            assert_eq!(first.asked().len(), if rests { 1 } else { 2 }, "{shown}");
-            first.check();
-            second.check();
+    // Side by side, since some faults are told by time alone.
+    thread::scope(|scope| {
+        for dialect in Dialect::ALL {
+            scope.spawn(move || {
+                let count = faults(dialect, &ModelServer::new()).len();
+                (0..count).for_each(|it| the_next_answers(dialect, it));
+            });
         }
+    });
+}
+
+/// Plays the fault of that number to a model of that protocol.
+#[track_caller]
+fn the_next_answers(dialect: Dialect, number: usize) {
+    let (first, second) = (ModelServer::new(), ModelServer::new());
+    let (name, answer) = faults(dialect, &first).swap_remove(number);
+    let limits = "timeouts: { firstByteSeconds: 3, idleSeconds: 3 },";
+    let fields = if name.starts_with("silence") { limits } else { "" };
+    let world = with_a_second(dialect, &first, &second, fields);
+    first.play([answer]);
+    second.play([says("saved")]);
+    let events = world.events("api:1", "go");
+    let shown = format!("{dialect:?}, {name}: {events:?}");
+    let last = events.last().expect("an event");
+    assert_eq!(json!([last["type"], last["response"]]), json!(["done", "saved"]), "{shown}");
+    assert!(events.iter().any(|it| it["type"] == "model_fallback"), "{shown}");
+    assert_eq!((first.asked().len(), second.asked().len()), (1, 1), "{shown}");
+    // What had been said is there once, as an answer of its own.
+    let stored = world.stored("api:1");
+    let answers: Vec<&Value> = stored.iter().filter(|it| it["role"] == "assistant").collect();
+    assert_eq!(answers.last().expect("one")["provider"], "q", "{shown}");
+    // The next prompt begins with the first again, unless it is to wait.
+    let rests = name == "429";
+    if rests {
+        second.play([says("again")]);
+    } else {
+        first.play([dialect.answer(&Said::text("again"))]);
     }
+    assert_eq!(world.answer("api:1", "more"), "again", "{shown}");
+    assert_eq!(first.asked().len(), if rests { 1 } else { 2 }, "{shown}");
+    first.check();
+    second.check();
 }
 
 #[test]

@@ -19,7 +19,8 @@ impl Chance {
     /// A number below that.
     fn below(&mut self, most: u64) -> u64 {
         // Knuth's multiplier; the high bits are the better ones.
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % most
     }
 
@@ -123,11 +124,17 @@ fn result(chance: &mut Chance, id: &str) -> Value {
 /// What stands in a session beside a turn.
 fn other(chance: &mut Chance) -> Value {
     match chance.below(5) {
-        0 => json!({"type": "compaction", "summary": "It was long.", "firstKeptEntryId": "00000001",
-            "tokensBefore": 9}),
-        1 => message(json!({"role": "bashExecution", "command": "ls", "output": "a\n", "exitCode": 0,
-            "cancelled": false, "truncated": false})),
-        2 => message(json!({"role": "custom", "customType": "x", "content": "told", "display": true})),
+        0 => {
+            json!({"type": "compaction", "summary": "It was long.", "firstKeptEntryId": "00000001",
+            "tokensBefore": 9})
+        }
+        1 => message(
+            json!({"role": "bashExecution", "command": "ls", "output": "a\n", "exitCode": 0,
+            "cancelled": false, "truncated": false}),
+        ),
+        2 => message(
+            json!({"role": "custom", "customType": "x", "content": "told", "display": true}),
+        ),
         3 => json!({"type": "model_change", "provider": "x", "modelId": "y"}),
         _ => message(json!({"role": "of a later version", "content": [{"type": "odd"}]})),
     }
@@ -176,7 +183,9 @@ fn whatever_a_session_holds_what_is_sent_of_it_is_sound() {
             let found = server.take_violations();
             assert!(found.is_empty(), "{dialect:?} {round}: {}\n{shown}", found.join("\n"));
             let said = server.last().said();
-            assert_eq!(said.last().map(String::as_str), Some("user: go on"), "{dialect:?} {round}");
+            // Where roles must alternate it is the end of a longer message.
+            let last = said.last().expect("a message");
+            assert!(last.starts_with("user: ") && last.ends_with("go on"), "{dialect:?} {round}");
         }
     }
 }
