@@ -126,6 +126,16 @@ impl Home {
         self.data().join("usage.lock")
     }
 
+    /// Which models cool down.
+    pub fn provider_health(&self) -> PathBuf {
+        self.data().join("provider-health.json")
+    }
+
+    /// Held while that is read and replaced.
+    pub fn provider_health_lock(&self) -> PathBuf {
+        self.data().join("provider-health.lock")
+    }
+
     /// The copies of tool-client, by build.
     pub fn clients(&self) -> PathBuf {
         self.data().join("tool-client")
@@ -201,6 +211,16 @@ impl Home {
     /// Held while the session map is read and replaced.
     pub fn session_map_lock(&self) -> PathBuf {
         self.sessions().join("session-map.lock")
+    }
+
+    /// What people chose for single sessions, by key.
+    pub fn session_settings(&self) -> PathBuf {
+        self.sessions().join("session-settings.json")
+    }
+
+    /// Held while that is read and replaced.
+    pub fn session_settings_lock(&self) -> PathBuf {
+        self.sessions().join("session-settings.lock")
     }
 
     /// Makes the folders every command may rely on, 0700.

@@ -8,6 +8,7 @@
 //! paths, typed values), all of it driven by `load`.
 
 pub mod home;
+pub mod state_file;
 mod types;
 
 mod load;

@@ -43,7 +43,7 @@ pub use view::{AgentView, ConfigView, Health, ModelView, ProviderLoad};
 
 use crate::audit::Audit;
 use crate::clock;
-use crate::config::{self, Config, Findings};
+use crate::config::{self, Agent, Config, Findings, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::Registry;
 use crate::provider;
@@ -78,6 +78,7 @@ pub(crate) struct Engine {
     pub(crate) toolbox: Arc<Toolbox>,
     pub(crate) store: Store,
     pub(crate) providers: provider::Registry,
+    pub(crate) health: provider::Health,
     pub(crate) audit: Audit,
     redactor: Redactor,
     running: Running,
@@ -124,12 +125,14 @@ impl Engine {
         if *only == Only::All {
             warn_at_start(&equipment, &providers);
         }
+        let health = provider::Health::new(&config.home, redactor.clone());
         let toolbox = Toolbox::new(equipment, registry, audit.clone(), redactor.clone(), socket);
         Ok(Arc::new(Self {
             toolbox: Arc::new(toolbox),
             store: Store::new(config.home.clone()),
             usage: usage::Book::new(config.home.clone()),
             providers,
+            health,
             config,
             audit,
             redactor,
@@ -298,21 +301,23 @@ impl Engine {
         let key = key.unwrap_or_else(|| format!("{channel}:{}:default", request.agent));
         self.check_owner(&key, &request.agent)?;
         request.session_key = Some(key);
-        if let (Some(wanted), Some(agent)) =
-            (&request.model, self.config.agents.get(&request.agent))
-            && *wanted != agent.primary.model
-        {
-            let what = format!(
-                "the agent `{}` may not use {}/{}; its model is {}/{}",
-                agent.name,
-                wanted.provider,
-                wanted.model,
-                agent.primary.model.provider,
-                agent.primary.model.model
-            );
-            return Err(Error::new(Kind::Denied, what));
+        if let Some(wanted) = &request.model {
+            self.check_model(&request.agent, wanted)?;
         }
         Ok(request)
+    }
+
+    /// [`Kind::Denied`] unless the agent may use that model.
+    fn check_model(&self, agent: &str, wanted: &ModelRef) -> Result<()> {
+        let choices = self.config.agents.get(agent).into_iter().flat_map(Agent::choices);
+        let models: Vec<String> = choices.map(|it| it.model.to_string()).collect();
+        if models.contains(&wanted.to_string()) {
+            return Ok(());
+        }
+        let its = if models.len() == 1 { "model is" } else { "models are" };
+        let what =
+            format!("the agent `{agent}` may not use {wanted}; its {its} {}", models.join(", "));
+        Err(Error::new(Kind::Denied, what))
     }
 
     /// [`Kind::Conflict`] if the session is another agent's.

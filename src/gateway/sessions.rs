@@ -3,6 +3,7 @@
 
 use super::Handle;
 use crate::clock::now;
+use crate::config::ModelRef;
 use crate::error::Result;
 use crate::session::{Listed, Page, Told, Which};
 use crate::worker::Cancel;
@@ -70,7 +71,11 @@ impl Handle {
         let _entered = self.engine.running.enter(&Cancel::never())?;
         let store = &self.engine.store;
         let found = match change {
-            SessionChange::New { key } => store.start_anew(key, agent, now())?,
+            SessionChange::New { key } => {
+                let fresh = store.start_anew(key, agent, now())?;
+                store.clear_settings(key, now())?;
+                fresh
+            }
             SessionChange::Resume { key, id } => store.resume(key, agent, id, now())?,
             SessionChange::Name { session, name } => {
                 store.rename(Some(agent), session, name, now())?
@@ -78,9 +83,23 @@ impl Handle {
             SessionChange::Remove { session } => {
                 let before = store.listed(&store.find(Some(agent), session)?);
                 store.remove(Some(agent), session, now())?;
+                if let Some(key) = &before.key {
+                    store.clear_settings(key, now())?;
+                }
                 return Ok(before);
             }
         };
         Ok(store.listed(&found))
+    }
+
+    /// Chooses the model that an agent's session begins with from now on. The
+    /// session need not exist yet; it must not be another agent's, and the
+    /// model one that the agent may use.
+    pub fn choose_model(&self, agent: &str, session_key: &str, model: &ModelRef) -> Result<()> {
+        self.require_agent(agent)?;
+        let _entered = self.engine.running.enter(&Cancel::never())?;
+        self.engine.check_owner(session_key, agent)?;
+        self.engine.check_model(agent, model)?;
+        self.engine.store.choose_model(session_key, model, now())
     }
 }

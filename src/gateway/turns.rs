@@ -11,7 +11,9 @@ use crate::config::{Agent, ModelChoice, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::sandbox::AgentSandbox;
 use crate::tool::Caller;
-use crate::turn::{Equipped, LARGEST_AGENTS_MD, Prompt, Turn, TurnEvent, Veil, core_tools};
+use crate::turn::{
+    Equipped, LARGEST_AGENTS_MD, ModelCallEnd, Prompt, Turn, TurnEvent, Veil, core_tools,
+};
 use crate::worker::Cancel;
 
 /// One prompt to an agent.
@@ -37,16 +39,18 @@ pub(super) fn run_turn(
     cancel: &Cancel,
 ) {
     let ended = Cell::new(false);
+    let wanted = wanted_model(engine, request);
+    let first = wanted.as_ref().ok().and_then(Option::clone);
     let mut veil = Veil::new(&engine.redactor, events);
     let mut each = |event: TurnEvent| {
         if event.is_last() {
             ended.set(true);
             engine.meter.turn_ended(&event);
-            log_end(engine, request, &event);
+            log_end(engine, request, first.as_ref(), &event);
         }
         veil.pass(event);
     };
-    let result = try_turn(engine, request, &mut each, cancel);
+    let result = wanted.and_then(|it| try_turn(engine, request, it.as_ref(), &mut each, cancel));
     // A turn that began tells its end itself.
     if let (Err(error), false) = (result, ended.get()) {
         each(TurnEvent::refused(&error));
@@ -55,14 +59,14 @@ pub(super) fn run_turn(
 
 /// A failed turn is a warning in the log of a gateway, one that was called off
 /// or answered a word for who looks closely. A one-shot tells its caller.
-fn log_end(engine: &Engine, request: &PromptRequest, last: &TurnEvent) {
+fn log_end(engine: &Engine, request: &PromptRequest, wanted: Option<&ModelRef>, last: &TurnEvent) {
     if engine.hub.is_none() {
         return;
     }
     let (agent, session) = (&request.agent, request.session_key.as_deref().unwrap_or_default());
-    let model = request.model.as_ref();
-    let model = model.or_else(|| engine.config.agents.get(agent).map(|it| &it.primary.model));
-    let model = model.map(|it| format!("{}/{}", it.provider, it.model)).unwrap_or_default();
+    let agent_entry = engine.config.agents.get(agent);
+    let model = agent_entry.map(|it| from_choice(it, wanted)[0].model.to_string());
+    let model = model.unwrap_or_default();
     let turn = format!("the turn of `{agent}` in `{session}` with {model}");
     match last {
         TurnEvent::Error { category: "aborted", .. } => log::debug!("{turn} was called off"),
@@ -74,9 +78,19 @@ fn log_end(engine: &Engine, request: &PromptRequest, last: &TurnEvent) {
     }
 }
 
+/// The model that is to be asked first: of this prompt, else of its session.
+fn wanted_model(engine: &Engine, request: &PromptRequest) -> Result<Option<ModelRef>> {
+    match (&request.model, &request.session_key) {
+        (Some(model), _) => Ok(Some(model.clone())),
+        (None, Some(key)) => engine.store.chosen_model(key),
+        (None, None) => Ok(None),
+    }
+}
+
 fn try_turn(
     engine: &Engine,
     request: &PromptRequest,
+    wanted: Option<&ModelRef>,
     events: &mut dyn FnMut(TurnEvent),
     cancel: &Cancel,
 ) -> Result<()> {
@@ -88,7 +102,7 @@ fn try_turn(
     };
     let key = request.session_key.clone().unwrap_or_default();
     let mut conversation = engine.store.open(&key, &agent.name, clock::now())?;
-    let choices: Vec<&ModelChoice> = from_choice(agent, request.model.as_ref());
+    let choices: Vec<&ModelChoice> = from_choice(agent, wanted);
     let model = &choices[0].model;
     let notes = workspace_notes(&equipment.sandbox, cancel);
     let system = Prompt {
@@ -100,26 +114,28 @@ fn try_turn(
         today: clock::now(),
     }
     .text();
-    let hands = Equipped {
-        toolbox: &engine.toolbox,
-        audit: &engine.audit,
-        caller: caller(agent, &key, model),
-        counted: &|model, end| engine.model_call_ended(&agent.name, &key, model, end),
+    let counted = |model: &ModelRef, end: &ModelCallEnd| {
+        engine.model_call_ended(&agent.name, &key, model, end);
     };
+    let caller = caller(agent, &key, model);
+    let hands = Equipped::new(&engine.toolbox, &engine.audit, caller, &counted);
     let turn = Turn {
+        agent: &agent.name,
         session_key: &key,
         choices: &choices,
         system: &system,
         tools: &core_tools(),
         limits: agent.limits,
         providers: &engine.providers,
+        health: &engine.health,
         hands: &hands,
         redactor: &engine.redactor,
     };
     turn.run(&mut conversation, &request.message, events, cancel).map(drop)
 }
 
-/// The models that may answer: from the wanted one on, or all.
+/// The models that may answer: from the wanted one on, or all. One that the
+/// agent may use no more is wanted in vain.
 fn from_choice<'a>(agent: &'a Agent, wanted: Option<&ModelRef>) -> Vec<&'a ModelChoice> {
     let start = wanted.and_then(|it| agent.choices().position(|choice| choice.model == *it));
     agent.choices().skip(start.unwrap_or(0)).collect()
@@ -130,7 +146,7 @@ fn caller(agent: &Agent, key: &str, model: &ModelRef) -> Caller {
         agent: agent.name.clone(),
         session: Some(session_ref(key)),
         claimed_session: None,
-        model: Some(format!("{}/{}", model.provider, model.model)),
+        model: Some(model.to_string()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 
 use serde::Serialize;
 
-use crate::config::{Agent, Config, Provider, Reach, by_name};
+use crate::config::{Agent, Config, ModelChoice, ModelRef, Provider, Reach, by_name};
 use crate::plugin::Registry;
 use crate::provider::Load;
 
@@ -109,11 +109,14 @@ pub struct AgentView {
 
 /// A model as clients see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ModelView {
     /// The provider's name.
     pub provider: String,
     /// The model's id there.
     pub model: String,
+    /// How hard it is told to think.
+    pub thinking_level: &'static str,
 }
 
 /// The configuration as clients see it: no keys, no headers, no proxies.
@@ -149,8 +152,8 @@ impl ConfigView {
     /// What of a configuration is no secret.
     pub(super) fn of(config: &Config) -> Self {
         let agent = |it: &Agent| ConfiguredAgent {
-            model: ModelView::of(it),
-            fallback_models: Vec::new(),
+            model: ModelView::of(&it.primary),
+            fallback_models: it.fallbacks.iter().map(ModelView::of).collect(),
             tools: it.tools.clone(),
             skills: Vec::new(),
         };
@@ -174,10 +177,9 @@ fn base_url(provider: &Provider) -> Option<&str> {
 }
 
 impl ModelView {
-    fn of(agent: &Agent) -> Self {
-        let (provider, model) =
-            (agent.primary.model.provider.clone(), agent.primary.model.model.clone());
-        Self { provider, model }
+    fn of(choice: &ModelChoice) -> Self {
+        let ModelRef { provider, model } = choice.model.clone();
+        Self { provider, model, thinking_level: choice.thinking.name() }
     }
 }
 
@@ -186,8 +188,8 @@ impl AgentView {
     pub(super) fn of(agent: &Agent, registry: &Registry) -> Self {
         Self {
             name: agent.name.clone(),
-            model: ModelView::of(agent),
-            fallback_models: Vec::new(),
+            model: ModelView::of(&agent.primary),
+            fallback_models: agent.fallbacks.iter().map(ModelView::of).collect(),
             tools: agent.tools.clone(),
             skills: Vec::new(),
             workspace_dir: agent.workspace.display().to_string(),

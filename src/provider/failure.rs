@@ -5,10 +5,14 @@
 
 use serde_json::Value;
 
-use super::Fault;
+use super::{Fault, wait};
+use crate::clock::Time;
 
-/// Longest wait that is believed, in milliseconds: a day.
-const LONGEST_WAIT: f64 = 86_400_000.0;
+/// The wait after an HTTP 429 that asks for none, in milliseconds.
+const WAIT_OF_STATUS: u64 = 300_000;
+
+/// The wait after words of a rate limit that ask for none, in milliseconds.
+const WAIT_OF_WORDS: u64 = 60_000;
 
 /// Longest message of a provider that is told on, in characters.
 const LONGEST_MESSAGE: usize = 300;
@@ -129,20 +133,34 @@ pub(super) fn of_response(
     status: u16,
     headers: &[(String, String)],
     body: &[u8],
+    now: Time,
 ) -> Fault {
     let error = ProviderError::of_body(body);
-    let class = class_of_status(status).unwrap_or_else(|| error.class().unwrap_or(Class::Refused));
+    let class = deciding(status).or_else(|| error.class()).or_else(|| hinting(status));
     let said = format!("the provider `{provider}` answered with HTTP {status}");
-    let wait = if class == Class::RateLimited { asked_wait(headers) } else { None };
-    fault(class, provider, with_message(said, &error.message), wait)
+    let default = if status == 429 { WAIT_OF_STATUS } else { WAIT_OF_WORDS };
+    let wait = Wait { asked: wait::asked(headers, now), default };
+    let said = with_message(said, &error.message);
+    fault(class.unwrap_or(Class::Refused), provider, said, wait)
 }
 
 /// What an error object in the middle of an answer means.
 pub(super) fn of_error(provider: &str, error: &Value) -> Fault {
     let error = ProviderError::of_value(error);
-    let class = error.class().unwrap_or(Class::Unavailable);
+    let at_fault = || error.numbers().any(|it| (400..500).contains(&it));
+    let class = error.class().unwrap_or_else(|| match at_fault() {
+        true => Class::Refused,
+        false => Class::Unavailable,
+    });
     let said = format!("the provider `{provider}` broke its answer off with an error");
-    fault(class, provider, with_message(said, &error.message), None)
+    let wait = Wait { asked: None, default: WAIT_OF_WORDS };
+    fault(class, provider, with_message(said, &error.message), wait)
+}
+
+/// How long to wait, in milliseconds.
+struct Wait {
+    asked: Option<u64>,
+    default: u64,
 }
 
 /// A text of others as one short line without control characters.
@@ -201,10 +219,7 @@ impl ProviderError {
     }
 
     fn class(&self) -> Option<Class> {
-        self.coded().or_else(|| self.numbered()).or_else(|| self.worded()).or_else(|| {
-            let at_fault = self.numbers().any(|it| (400..500).contains(&it));
-            at_fault.then_some(Class::Refused)
-        })
+        self.coded().or_else(|| self.numbered()).or_else(|| self.worded())
     }
 
     fn coded(&self) -> Option<Class> {
@@ -213,7 +228,7 @@ impl ProviderError {
     }
 
     fn numbered(&self) -> Option<Class> {
-        self.numbers().find_map(class_of_status)
+        self.numbers().find_map(|it| deciding(it).or_else(|| hinting(it)))
     }
 
     fn worded(&self) -> Option<Class> {
@@ -227,12 +242,20 @@ impl ProviderError {
     }
 }
 
-/// What a status says by itself.
-fn class_of_status(status: u16) -> Option<Class> {
+/// What a status says before anything else is looked at.
+fn deciding(status: u16) -> Option<Class> {
     match status {
         429 => Some(Class::RateLimited),
-        408 | 500..=599 => Some(Class::Unavailable),
+        500..=599 => Some(Class::Unavailable),
         401 | 403 => Some(Class::Key),
+        _ => None,
+    }
+}
+
+/// What a status says where nothing else does.
+fn hinting(status: u16) -> Option<Class> {
+    match status {
+        408 => Some(Class::Unavailable),
         402 => Some(Class::Credit),
         300..=399 | 404 | 405 => Some(Class::Model),
         413 => Some(Class::TooLong),
@@ -240,15 +263,15 @@ fn class_of_status(status: u16) -> Option<Class> {
     }
 }
 
-fn fault(class: Class, provider: &str, said: String, wait: Option<u64>) -> Fault {
+fn fault(class: Class, provider: &str, said: String, wait: Wait) -> Fault {
     let key = format!("llm.providers.{provider}");
     match class {
-        Class::RateLimited => match wait {
-            Some(wait) => {
-                let seconds = wait.div_ceil(1_000);
-                Fault::RateLimited(Some(wait), format!("{said}. It asks to wait {seconds} s."))
+        Class::RateLimited => match wait.asked {
+            Some(asked) => {
+                let seconds = asked.div_ceil(1_000);
+                Fault::RateLimited(Some(asked), format!("{said}. It asks to wait {seconds} s."))
             }
-            None => Fault::RateLimited(None, format!("{said}. Try again later.")),
+            None => Fault::RateLimited(Some(wait.default), format!("{said}. Try again later.")),
         },
         Class::Unavailable => Fault::Unavailable(format!("{said}. Try again later.")),
         Class::Key => Fault::Refused(format!("{said}. Check `{key}.apiKey`.")),
@@ -315,26 +338,17 @@ fn is_invisible(character: char) -> bool {
         || matches!(character, '\u{2060}'..='\u{2069}' | '\u{feff}')
 }
 
-/// How long the provider asks to wait, in milliseconds.
-fn asked_wait(headers: &[(String, String)]) -> Option<u64> {
-    let header = |name: &str| {
-        let found = headers.iter().find(|(it, _)| it == name);
-        found.and_then(|(_, value)| value.trim().parse::<f64>().ok()).filter(|it| it.is_finite())
-    };
-    let millis = header("retry-after-ms").or_else(|| Some(header("retry-after")? * 1_000.0))?;
-    // A cast from a float is bounded by its target.
-    (millis >= 0.0).then(|| millis.min(LONGEST_WAIT).ceil() as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
+    const NOW: Time = Time::from_unix_millis(1_796_012_194_668);
+
     #[track_caller]
     fn check(status: u16, body: &str, category: &str, text: &str) {
-        let got = of_response("acme", status, &[], body.as_bytes());
+        let got = of_response("acme", status, &[], body.as_bytes(), NOW);
         assert_eq!((got.category(), got.to_string().as_str()), (category, text));
     }
 
@@ -344,20 +358,38 @@ mod tests {
         let said = |status: u16| format!("the provider `acme` answered with HTTP {status}: No");
         let later = |status| format!("{}. Try again later.", said(status));
         check(429, body, "rate_limit", &later(429));
-        for status in [408, 500, 502, 503, 529] {
+        for status in [500, 502, 503, 529] {
             check(status, body, "unavailable", &later(status));
         }
         for status in [401, 403] {
             let text = format!("{}. Check `llm.providers.acme.apiKey`.", said(status));
             check(status, body, "refused", &text);
         }
+    }
+
+    #[test]
+    fn a_status_that_leaves_it_open_decides_last() {
+        let said = |status: u16| format!("the provider `acme` answered with HTTP {status}");
         let text = format!("{}. Check the model's id and `llm.providers.acme.baseUrl`.", said(404));
-        check(404, body, "refused", &text);
+        check(404, "", "refused", &text);
+        check(408, "", "unavailable", &format!("{}. Try again later.", said(408)));
+        check(402, "", "refused", &format!("{}. Check the account's credit.", said(402)));
+        let code = |it: &str| json!({"error": {"message": "No.", "code": it}});
+        for status in [400, 402, 404, 408, 413, 418] {
+            check_category(status, code("context_length_exceeded"), "context_length");
+            check_category(status, code("rate_limit_exceeded"), "rate_limit");
+            check_category(status, code("overloaded_error"), "unavailable");
+        }
+        check_category(
+            404,
+            json!({"error": {"message": "temporarily unavailable"}}),
+            "unavailable",
+        );
     }
 
     #[track_caller]
     fn check_category(status: u16, body: Value, category: &str) {
-        let got = of_response("acme", status, &[], body.to_string().as_bytes());
+        let got = of_response("acme", status, &[], body.to_string().as_bytes(), NOW);
         assert_eq!(got.category(), category, "{got}");
     }
 
@@ -415,29 +447,28 @@ mod tests {
     }
 
     #[track_caller]
-    fn check_wait(headers: &[(&str, &str)], want: Option<u64>) {
+    fn check_wait(status: u16, headers: &[(&str, &str)], want: u64) {
         let headers: Vec<(String, String)> =
             headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let got = of_response("acme", 429, &headers, b"");
-        assert!(matches!(got, Fault::RateLimited(it, _) if it == want), "{got:?}");
+        let body = br#"{"error":"rate limit"}"#;
+        let got = of_response("acme", status, &headers, body, NOW);
+        assert!(matches!(got, Fault::RateLimited(Some(it), _) if it == want), "{got:?}");
     }
 
     #[test]
-    fn the_wait_is_what_the_provider_asks_for() {
-        check_wait(&[], None);
-        check_wait(&[("retry-after", "20")], Some(20_000));
-        check_wait(&[("retry-after", " 1.5 ")], Some(1_500));
-        check_wait(&[("retry-after-ms", "250"), ("retry-after", "20")], Some(250));
-        check_wait(&[("retry-after-ms", "x"), ("retry-after", "20")], Some(20_000));
-        check_wait(&[("retry-after", "99999999999999999999")], Some(86_400_000));
-        check_wait(&[("retry-after", "-1")], None);
-        check_wait(&[("retry-after", "nan")], None);
-        check_wait(&[("retry-after", "Wed, 21 Oct 2026 07:28:00 GMT")], None);
+    fn the_wait_is_what_the_provider_asks_for_or_what_its_kind_has() {
+        check_wait(429, &[], 300_000);
+        check_wait(429, &[("retry-after", "soon")], 300_000);
+        check_wait(429, &[("retry-after", "20")], 20_000);
+        check_wait(400, &[], 60_000);
+        check_wait(400, &[("retry-after", "20")], 20_000);
+        let in_answer = of_error("acme", &json!({"code": 429, "message": "slowly"}));
+        assert!(matches!(in_answer, Fault::RateLimited(Some(60_000), _)), "{in_answer:?}");
     }
 
     #[track_caller]
     fn check_text(body: &str, part: &str) {
-        let got = of_response("acme", 502, &[], body.as_bytes()).to_string();
+        let got = of_response("acme", 502, &[], body.as_bytes(), NOW).to_string();
         assert!(got.contains(part), "{got}");
     }
 
@@ -454,7 +485,7 @@ mod tests {
         check_text("{\"error\":{\"message\":\"half", "502: {\"error\":{\"message\":\"half. ");
         check_text(r#"{"error":"text"}"#, "502: text. ");
         check_text(r#"{"message":{"detail":[1]}}"#, "502: {\"detail\":[1]}. ");
-        let long = of_response("acme", 502, &[], "é".repeat(8_000).as_bytes()).to_string();
+        let long = of_response("acme", 502, &[], "é".repeat(8_000).as_bytes(), NOW).to_string();
         assert!(long.chars().count() < 400, "{long}");
     }
 }

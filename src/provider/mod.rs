@@ -7,11 +7,14 @@
 mod anthropic;
 mod assemble;
 mod catalog;
+pub mod chain;
 pub mod facts;
 mod failure;
+mod fallback;
 mod field;
 mod glob;
 mod google;
+mod health;
 mod http;
 mod ids;
 mod json;
@@ -24,6 +27,7 @@ mod replay;
 mod sse;
 mod tape;
 mod think;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -33,6 +37,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use assemble::{Answer, BrokenCall};
+pub use health::{Cooling, Health};
 pub use origin::Origin;
 pub use pool::Load;
 

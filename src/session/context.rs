@@ -7,15 +7,29 @@ use std::borrow::Cow;
 
 use super::entry::Body;
 use crate::clock::Time;
-use crate::message::{BashExecution, Block, Content, Message, ToolCall, ToolResult, User};
+use crate::message::{
+    BashExecution, Block, Content, Message, StopReason, ToolCall, ToolResult, User,
+};
 
 /// The conversation as a provider takes it; as a rule it is that already, and
 /// nothing is copied.
 pub(super) fn of(messages: &[Message]) -> Cow<'_, [Message]> {
-    match is_paired(messages) {
+    match is_paired(messages) && !messages.windows(2).any(is_overtaken) {
         true => Cow::Borrowed(messages),
-        false => Cow::Owned(paired(messages.to_vec())),
+        false => Cow::Owned(paired(without_overtaken(messages))),
     }
+}
+
+/// Whether the first of two is a failed answer whose place the second took:
+/// the model tried again and said it anew.
+fn is_overtaken(pair: &[Message]) -> bool {
+    matches!(pair, [Message::Assistant(failed), Message::Assistant(_)]
+        if failed.stop_reason == StopReason::Error)
+}
+
+fn without_overtaken(messages: &[Message]) -> Vec<Message> {
+    let pairs = messages.windows(2).filter(|it| !is_overtaken(it)).map(|it| &it[0]);
+    pairs.chain(messages.last()).cloned().collect()
 }
 
 /// The calls of the last answer that have no result after it.
@@ -166,13 +180,14 @@ mod tests {
     use super::*;
 
     /// Messages from short forms: `u:text`, `a:text`, `c:id,id` (an answer with
-    /// calls), `r:id` (a result).
+    /// calls), `r:id` (a result), `e:text` (an answer that failed).
     fn messages(forms: &[&str]) -> Vec<Message> {
         let message = |form: &&str| {
             let (kind, rest) = form.split_once(':').unwrap_or((form, ""));
             match kind {
                 "u" => json!({"role": "user", "content": rest}),
                 "a" => json!({"role": "assistant", "content": rest}),
+                "e" => json!({"role": "assistant", "content": rest, "stopReason": "error"}),
                 "c" => json!({"role": "assistant", "content": rest.split(',').map(|id|
                     json!({"type": "toolCall", "id": id, "name": "exec", "arguments": {}})).collect::<Vec<Value>>()}),
                 _ => json!({"role": "toolResult", "toolCallId": rest, "content": "ok"}),
@@ -197,6 +212,9 @@ mod tests {
             Message::Assistant(it) if it.tool_calls().next().is_some() => {
                 let ids: Vec<&str> = it.tool_calls().map(|it| it.id.as_str()).collect();
                 format!("c:{}", ids.join(","))
+            }
+            Message::Assistant(it) if it.stop_reason == StopReason::Error => {
+                format!("e:{}", it.text())
             }
             Message::Assistant(it) => format!("a:{}", it.text()),
             Message::ToolResult(it) if it.is_error => format!("R:{}", it.tool_call_id),
@@ -236,6 +254,15 @@ mod tests {
     #[test]
     fn a_result_that_comes_late_is_moved_to_its_call() {
         check(&["c:1", "u:aside", "r:1"], &["c:1", "r:1", "u:aside"]);
+    }
+
+    #[test]
+    fn a_failed_answer_is_left_out_once_another_has_taken_its_place() {
+        check(&["u:hi", "e:ha", "a:half", "u:more"], &["u:hi", "a:half", "u:more"]);
+        check(&["u:hi", "e:1", "e:2", "c:3", "r:3"], &["u:hi", "c:3", "r:3"]);
+        check(&["u:hi", "e:1", "e:2", "u:more"], &["u:hi", "e:2", "u:more"]);
+        let forms = ["u:hi", "e:ha", "u:more", "a:x"];
+        check(&forms, &forms);
     }
 
     #[test]

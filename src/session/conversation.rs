@@ -12,12 +12,12 @@ use serde::Serialize;
 use super::Session;
 use super::backwards::LONGEST_LINE;
 use super::entry::{Body, Header, HeaderBeige, HeaderKind, VERSION};
-use super::map::aside;
 use super::scan::{Scanned, scan};
 use super::walk::FileEnd;
 use crate::clock::Time;
 use crate::config::ModelRef;
 use crate::config::home::open_own;
+use crate::config::state_file::aside;
 use crate::error::{During, Error, Kind, Result};
 use crate::message::Message;
 

@@ -8,13 +8,12 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufReader, Write};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam_channel::after;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer as _, Serialize};
 use serde_json::value::RawValue;
@@ -24,6 +23,7 @@ use super::walk;
 use crate::clock::Time;
 use crate::config::Home;
 use crate::config::home::open_own;
+use crate::config::state_file::{self, Held, aside, replace};
 use crate::error::{During, Error, Kind, Result};
 
 /// Largest map that is read, in bytes.
@@ -192,13 +192,13 @@ fn last_of_each(mut entries: Entries) -> Entries {
 pub(super) struct SessionMap<'a> {
     home: &'a Home,
     pub(super) keys: Keys,
-    _lock: File,
+    _lock: Held,
 }
 
 impl<'a> SessionMap<'a> {
     /// Locks and reads the map.
     pub(super) fn open(home: &'a Home, now: Time) -> Result<Self> {
-        let lock = lock(&home.session_map_lock())?;
+        let lock = state_file::lock(&home.session_map_lock(), LOCK_WAIT)?;
         let path = home.session_map();
         let keys = read(&path)
             .during(Kind::Internal, format!("read the session map {}", path.display()))?;
@@ -254,79 +254,10 @@ impl<'a> SessionMap<'a> {
     }
 }
 
-/// `NAME.<word>-<time>` beside a file, a name that is free.
-pub(super) fn aside(path: &Path, word: &str, now: Time) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let base = format!("{name}.{word}-{}", now.compact());
-    let first = path.with_file_name(&base);
-    let numbered = (2..1000).map(|it| path.with_file_name(format!("{base}-{it}")));
-    std::iter::once(first.clone()).chain(numbered).find(|it| !it.exists()).unwrap_or(first)
-}
-
-fn lock(path: &Path) -> Result<File> {
-    let what = format!("lock {}", path.display());
-    let file = open_own(path, OpenOptions::new().create(true).truncate(false).write(true))
-        .during(Kind::Internal, what.clone())?;
-    let deadline = Instant::now() + LOCK_WAIT;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
-                // A lock between processes sends no signal; a disconnected
-                // timer cannot happen.
-                let _ = after(Duration::from_millis(5)).recv();
-            }
-            Err(fs::TryLockError::WouldBlock) => {
-                return Err(Error::new(Kind::Busy, format!("{what}: another process holds it")));
-            }
-            Err(fs::TryLockError::Error(error)) => return Err(error).during(Kind::Internal, what),
-        }
-    }
-}
-
 /// The keys of a file; `None` if it is damaged or not there.
 fn read(path: &Path) -> io::Result<Option<Keys>> {
-    let file = match open_own(path, OpenOptions::new().read(true)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        other => other?,
-    };
-    let length = usize::try_from(file.metadata()?.len().min(LARGEST_MAP)).unwrap_or(0);
-    let mut text = Vec::with_capacity(length + 1);
-    file.take(LARGEST_MAP + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > LARGEST_MAP {
-        return Err(io::Error::other(format!("it is larger than {LARGEST_MAP} bytes")));
-    }
-    Ok(String::from_utf8(text).ok().and_then(Keys::parse))
-}
-
-/// Writes a file beside it, to the disk, and puts that in its place.
-fn replace(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> io::Result<()> {
-    let temporary = path.with_extension("json.new");
-    let file = open_own(&temporary, OpenOptions::new().create(true).truncate(true).write(true))?;
-    let written = written(file, write).and_then(|()| fs::rename(&temporary, path));
-    if written.is_err() {
-        // What was written of it would only fill the disk further.
-        let _ = fs::remove_file(&temporary);
-    }
-    written?;
-    sync_folder_of(path)
-}
-
-/// A new name is on the disk only with its folder.
-pub(super) fn sync_folder_of(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |it| File::open(it)?.sync_all())
-}
-
-fn written(
-    file: File,
-    write: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>,
-) -> io::Result<()> {
-    let mut writer = BufWriter::with_capacity(64 * 1024, file);
-    write(&mut writer)?;
-    writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
+    let bytes = state_file::read(path, LARGEST_MAP)?;
+    Ok(bytes.and_then(|it| String::from_utf8(it).ok()).and_then(Keys::parse))
 }
 
 /// The keys that session files were made for; of several files the newest,

@@ -13,6 +13,7 @@ mod history;
 mod list;
 mod map;
 mod scan;
+mod settings;
 mod store;
 mod walk;
 

@@ -13,9 +13,10 @@ use serde_json::{Map, json};
 use super::check_key;
 use super::conversation::{Conversation, locked, random_letters};
 use super::entry::Body;
-use super::map::{Keys, Owner, SessionMap, sorted, sync_folder_of};
+use super::map::{Keys, Owner, SessionMap, sorted};
 use crate::clock::Time;
 use crate::config::home::create_private;
+use crate::config::state_file::sync_folder_of;
 use crate::config::{Home, nearest};
 use crate::error::{During, Error, Kind, Result};
 

@@ -1,15 +1,17 @@
-//! One model call of a turn: what is asked, what is told of the answer while it
-//! comes, and how it is stored.
+//! One answer of a turn: what is asked of which model, what is told of the
+//! answer while it comes, and how it and what failed before it are stored.
 
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::progress::{Halt, Progress};
+use super::progress::{Half, Halt, Progress};
 use super::{ModelCallEnd, TurnEvent};
 use crate::clock;
+use crate::config::ModelChoice;
 use crate::message::{Assistant, Message, StopReason, Usage};
-use crate::provider::{Answer, Delta, Failure, Request};
+use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
+use crate::provider::{Answer, Delta, Failure, Fault, Request};
 use crate::usage::Role;
 
 /// How much of what was said is kept beside the last answer, in bytes, for the
@@ -17,55 +19,80 @@ use crate::usage::Role;
 const MOST_SAID: usize = 1024 * 1024;
 
 impl Progress<'_> {
-    /// One model call; its answer is stored, also a half one.
+    /// One answer, by whichever model gives it. It is stored, and before it
+    /// what came of those that failed.
     pub(super) fn ask(&mut self) -> Result<Answer, Halt> {
         (self.events)(TurnEvent::TurnStart { session_key: self.turn.session_key.to_owned() });
-        let told = self.turn.hands.model_call_begins(self.turn.first_choice())?;
-        let mut watch = Watch::start();
-        let called = self.call_model(&mut watch);
-        told(end_of(&called, &watch));
-        match called {
-            Ok(answer) => {
-                self.store_answer(answer.message.clone())?;
-                Ok(answer)
-            }
-            Err(failure) => {
-                let Failure { fault, partial } = *failure;
-                self.store_answer(partial)?;
-                Err(Halt::from(fault))
-            }
+        let (turn, cancel) = (self.turn, self.cancel);
+        let mut chain = self.chain.take().unwrap_or_else(|| Chain::new(turn.choices, turn.health));
+        let answered = chain.answer(self, cancel);
+        self.chain = Some(chain);
+        let exhausted = match answered {
+            Ok(answer) => return Ok(answer),
+            Err(End::Halted(halt)) => return Err(halt),
+            Err(End::Failed(fault)) => return Err(Halt::from(fault)),
+            Err(End::CalledOff) => return self.stop(Fault::Cancelled),
+            Err(End::Exhausted(it)) => it,
+        };
+        let what = exhausted.told(turn.agent);
+        if !self.half.is_stored {
+            self.store_end(StopReason::Error, &what)?;
         }
+        Err(Halt::new(exhausted.category, what))
     }
 
-    pub(super) fn call_model(&mut self, watch: &mut Watch) -> Result<Answer, Box<Failure>> {
+    /// Asks that model; `is_seen` is set once something of its answer is told.
+    fn call_model(
+        &mut self,
+        choice: &ModelChoice,
+        watch: &mut Watch,
+        is_seen: &mut bool,
+    ) -> Result<Answer, Box<Failure>> {
         let session = self.conversation.session();
         let messages = session.context();
-        let marks =
-            session.marks().iter().filter(|it| it.provider == self.turn.first_choice().provider);
+        let marks = session.marks().iter().filter(|it| it.provider == choice.model.provider);
         let marks: Vec<Value> = marks.map(|it| it.beige.clone()).collect();
-        let facts = self.turn.providers.facts(self.turn.first_choice());
+        let facts = self.turn.providers.facts(&choice.model);
         let request = Request {
             system: self.turn.system,
             tools: self.turn.tools,
-            thinking: self.turn.choices[0].thinking,
+            thinking: choice.thinking,
             marks: &marks,
-            ..Request::new(self.turn.first_choice(), &facts, &messages)
+            ..Request::new(&choice.model, &facts, without_halves(&messages))
         };
         let events = &mut self.events;
         let inactivity = self.turn.limits.inactivity;
         self.turn.providers.call(&request, inactivity, self.cancel, &mut |delta| {
             watch.saw(delta);
-            match delta {
-                Delta::Text(it) => events(TurnEvent::TextDelta { delta: it.clone() }),
-                Delta::Thinking(it) => events(TurnEvent::ThinkingDelta { delta: it.clone() }),
-                _ => (),
-            }
+            let event = match delta {
+                Delta::Text(it) => TurnEvent::TextDelta { delta: it.clone() },
+                Delta::Thinking(it) => TurnEvent::ThinkingDelta { delta: it.clone() },
+                _ => return,
+            };
+            *is_seen = true;
+            events(event);
         })
+    }
+
+    /// Stores what came of a call that failed, if anything did. The calls that
+    /// end the turn are stored in any case.
+    fn store_half(&mut self, half: Assistant, fault: &Fault) -> Result<(), Halt> {
+        let ends = matches!(fault, Fault::Cancelled | Fault::Inactive(_) | Fault::Ours(_));
+        let is_nothing =
+            half.content.is_empty() && half.usage == Usage::default() && half.beige.is_none();
+        self.half.is_stored = ends || !is_nothing;
+        if !self.half.is_stored {
+            return Ok(());
+        }
+        let is_said = !half.text().is_empty();
+        self.store_answer(half)?;
+        self.half = Half { is_said: self.half.is_said || is_said, is_stored: true };
+        Ok(())
     }
 
     pub(super) fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
         let text = message.text();
-        let price = self.turn.providers.facts(self.turn.first_choice()).cost;
+        let price = self.turn.providers.facts(&self.asked.model).cost;
         self.count_call(&message, price);
         // Of a call that failed before anything came there is nothing to tell.
         let has_failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
@@ -80,16 +107,69 @@ impl Progress<'_> {
         Ok(())
     }
 
-    /// Keeps the newest of what was said, for a turn that fails.
+    /// Keeps the newest of what was said, for a turn that fails. What failed
+    /// before is said anew by it.
     pub(super) fn keep_said(&mut self, text: String) {
         if text.is_empty() {
             return;
+        }
+        if std::mem::take(&mut self.half.is_said) {
+            self.said.pop_back();
         }
         while self.said.iter().map(String::len).sum::<usize>() > MOST_SAID {
             self.said.pop_front();
         }
         self.said.push_back(text);
     }
+}
+
+impl Steps for Progress<'_> {
+    type Halt = Halt;
+
+    fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt, Halt> {
+        self.check_spent()?;
+        let told = self.turn.hands.model_call_begins(&choice.model)?;
+        self.asked = choice.clone();
+        let (mut watch, mut is_seen) = (Watch::start(), false);
+        let called = self.call_model(choice, &mut watch, &mut is_seen);
+        told(end_of(&called, &watch));
+        match called {
+            Ok(answer) => {
+                self.store_answer(answer.message.clone())?;
+                self.half = Half::default();
+                Ok(Attempt::Answered(answer))
+            }
+            Err(failure) => {
+                let Failure { fault, partial } = *failure;
+                self.store_half(partial, &fault)?;
+                Ok(Attempt::Failed { fault, is_seen })
+            }
+        }
+    }
+
+    fn retries(&mut self, retry: &Retry) {
+        (self.events)(TurnEvent::Retry {
+            attempt: retry.attempt,
+            in_ms: u64::try_from(retry.wait.as_millis()).unwrap_or(u64::MAX),
+            reason: retry.reason.clone(),
+        });
+    }
+
+    fn falls_back(&mut self, choice: &ModelChoice) {
+        (self.events)(TurnEvent::ModelFallback {
+            provider: choice.model.provider.clone(),
+            model_id: choice.model.model.clone(),
+        });
+    }
+}
+
+/// The conversation without what came of calls that failed just now: whoever
+/// answers begins anew, and no model need take an answer for the last word.
+fn without_halves(messages: &[Message]) -> &[Message] {
+    let is_half =
+        |it: &Message| matches!(it, Message::Assistant(it) if it.stop_reason == StopReason::Error);
+    let whole = messages.iter().rposition(|it| !is_half(it));
+    &messages[..whole.map_or(0, |it| it + 1)]
 }
 
 /// How long a call takes.
@@ -99,12 +179,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self { begun: Instant::now(), first: None }
     }
 
     /// Notes the first that a model says; figures and marks are not said.
-    fn saw(&mut self, delta: &Delta) {
+    pub(super) fn saw(&mut self, delta: &Delta) {
         let is_said = !matches!(delta, Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_));
         if is_said && self.first.is_none() {
             self.first = Some(self.begun.elapsed());

@@ -55,6 +55,23 @@ pub enum TurnEvent {
         /// Length of the result in bytes.
         bytes: u64,
     },
+    /// Another model than before is asked.
+    ModelFallback {
+        /// Its provider.
+        provider: String,
+        /// Its id there.
+        model_id: String,
+    },
+    /// A model is asked again, or the next one after a part of an answer was
+    /// told: what comes is told from its beginning.
+    Retry {
+        /// Which try it is for this answer, from 1.
+        attempt: u32,
+        /// Milliseconds until then.
+        in_ms: u64,
+        /// Why, as a sentence.
+        reason: String,
+    },
     /// What a model call took.
     Usage {
         /// Tokens read anew.
@@ -118,7 +135,8 @@ impl TurnEvent {
             Self::Error { message, partial, .. } => {
                 message.len() + partial.as_ref().map_or(0, String::len)
             }
-            Self::Blocked { reason } => reason.len(),
+            Self::Blocked { reason } | Self::Retry { reason, .. } => reason.len(),
+            Self::ModelFallback { provider, model_id } => provider.len() + model_id.len(),
             Self::TurnStart { session_key } => session_key.len(),
             Self::ToolEnd { id, .. } => id.len(),
             Self::Usage { .. } => 0,
@@ -185,6 +203,14 @@ mod tests {
             TurnEvent::Usage { input: 1, output: 2, cache_read: 3, cache_write: 4, cost_usd: None },
             json!({"type": "usage", "input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4,
                 "costUsd": null}),
+        );
+        check(
+            TurnEvent::ModelFallback { provider: "p".into(), model_id: "m".into() },
+            json!({"type": "model_fallback", "provider": "p", "modelId": "m"}),
+        );
+        check(
+            TurnEvent::Retry { attempt: 2, in_ms: 1_500, reason: "r".into() },
+            json!({"type": "retry", "attempt": 2, "inMs": 1_500, "reason": "r"}),
         );
         check(
             TurnEvent::Done { response: "r".into(), note: None },

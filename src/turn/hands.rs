@@ -1,6 +1,8 @@
 //! The hands of a real turn: tools run by the toolbox, model calls stand in
 //! the audit log like any other act.
 
+use std::cell::RefCell;
+
 use super::{Hands, ModelCallEnd};
 use crate::audit::{Act, Audit, Entry, Finish, Target};
 use crate::config::ModelRef;
@@ -10,23 +12,35 @@ use crate::worker::Cancel;
 
 /// The toolbox and the audit log, on behalf of one caller.
 pub struct Equipped<'a> {
-    /// Runs the tools.
-    pub toolbox: &'a Toolbox,
-    /// Knows of the model calls.
-    pub audit: &'a Audit,
-    /// Whose turn it is; its `model` names the one that answers.
-    pub caller: Caller,
-    /// Told of each model call that has ended.
-    pub counted: &'a dyn Fn(&ModelRef, &ModelCallEnd),
+    toolbox: &'a Toolbox,
+    audit: &'a Audit,
+    /// Its `model` names the one that was asked last.
+    caller: RefCell<Caller>,
+    counted: &'a dyn Fn(&ModelRef, &ModelCallEnd),
+}
+
+impl<'a> Equipped<'a> {
+    /// Tools run by that toolbox, model calls known to that log, on behalf of
+    /// that caller; `counted` is told of each model call that has ended.
+    pub fn new(
+        toolbox: &'a Toolbox,
+        audit: &'a Audit,
+        caller: Caller,
+        counted: &'a dyn Fn(&ModelRef, &ModelCallEnd),
+    ) -> Self {
+        Self { toolbox, audit, caller: RefCell::new(caller), counted }
+    }
 }
 
 impl Hands for Equipped<'_> {
     fn run(&self, call: CoreCall, cancel: &Cancel) -> Result<Answer> {
-        self.toolbox.run(&self.caller, Call::Core(call), cancel)
+        let caller = self.caller.borrow().clone();
+        self.toolbox.run(&caller, Call::Core(call), cancel)
     }
 
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>> {
-        let pending = self.audit.begin(&entry(&self.caller, model))?;
+        let pending = self.audit.begin(&entry(&self.caller.borrow(), model))?;
+        self.caller.borrow_mut().model = Some(model.to_string());
         let model = model.clone();
         Ok(Box::new(move |end| {
             (self.counted)(&model, &end);
@@ -41,7 +55,7 @@ impl Hands for Equipped<'_> {
 
 /// The audit line of a model call.
 fn entry(caller: &Caller, model: &ModelRef) -> Entry {
-    let name = format!("{}/{}", model.provider, model.model);
+    let name = model.to_string();
     let session = caller.session.as_ref();
     Entry {
         agent: caller.agent.clone(),

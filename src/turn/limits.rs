@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use super::progress::{Halt, Progress};
 use crate::config::{Limits, Price};
-use crate::error::{Error, Kind};
 use crate::message::{Assistant, Message, StopReason, Usage};
 
 /// Bytes of text that are taken for a token, where a provider does not tell how
@@ -16,6 +15,9 @@ const BYTES_A_TOKEN: usize = 4;
 pub(super) struct Taken {
     /// Waiting for a model, its retries and its tools are the turn's time too.
     begun: Instant,
+    /// Answers that were asked for.
+    answers: u32,
+    /// Calls to models, retries and fallbacks included.
     calls: u32,
     tokens: u64,
     /// US dollars, as far as they are known.
@@ -31,17 +33,34 @@ struct Reached {
 }
 
 impl Progress<'_> {
-    /// Ends the turn if it has taken all it may: to be called before each call
-    /// to a model.
+    /// Ends the turn if it may not go on: to be called before each answer that
+    /// is asked for.
     pub(super) fn check_limits(&mut self) -> Result<(), Halt> {
-        let elapsed = self.taken.begun.elapsed();
-        let Some(reached) = self.taken.reached(&self.turn.limits, elapsed) else {
-            self.taken.calls = self.taken.calls.saturating_add(1);
-            return Ok(());
-        };
-        let what = self.taken.told(&reached, elapsed);
-        self.store_end(StopReason::Error, &what)?;
-        Err(Halt::new(reached.category, Error::new(Kind::Internal, what)))
+        let most = self.turn.limits.max_turns;
+        if self.taken.answers >= most {
+            let limit = format!("`limits.maxTurns` is {most}");
+            return self.end_at(&Reached { category: "max_turns", limit });
+        }
+        self.taken.answers = self.taken.answers.saturating_add(1);
+        Ok(())
+    }
+
+    /// Ends the turn if it has taken all that it may: to be called before each
+    /// call to a model, whatever it is for.
+    pub(super) fn check_spent(&mut self) -> Result<(), Halt> {
+        if let Some(reached) = self.taken.reached(&self.turn.limits, self.taken.begun.elapsed()) {
+            return self.end_at(&reached);
+        }
+        self.taken.calls = self.taken.calls.saturating_add(1);
+        Ok(())
+    }
+
+    fn end_at(&mut self, reached: &Reached) -> Result<(), Halt> {
+        let what = self.taken.told(reached, self.taken.begun.elapsed());
+        if !self.half.is_stored {
+            self.store_end(StopReason::Error, &what)?;
+        }
+        Err(Halt::new(reached.category, what))
     }
 
     /// Counts what a call took, whatever it was for and however it ended.
@@ -63,7 +82,7 @@ impl Progress<'_> {
 impl Taken {
     /// Nothing, from now on.
     pub(super) fn new() -> Self {
-        Self { begun: Instant::now(), calls: 0, tokens: 0, cost: 0.0 }
+        Self { begun: Instant::now(), answers: 0, calls: 0, tokens: 0, cost: 0.0 }
     }
 
     fn count(&mut self, usage: &Usage) {
@@ -81,10 +100,6 @@ impl Taken {
     }
 
     fn reached(&self, limits: &Limits, elapsed: Duration) -> Option<Reached> {
-        if self.calls >= limits.max_turns {
-            let limit = format!("`limits.maxTurns` is {}", limits.max_turns);
-            return Some(Reached { category: "max_turns", limit });
-        }
         if let Some(most) = limits.max_turn_time.filter(|it| elapsed >= *it) {
             let limit = format!("`limits.maxTurnSeconds` is {}", most.as_secs_f64());
             return Some(Reached { category: "max_seconds", limit });
@@ -163,9 +178,8 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_only_the_calls_are_counted() {
-        check(&taken(2, u64::MAX, 1e9), &limits(), 1_000_000, None);
-        check(&taken(3, 0, 0.0), &limits(), 0, Some("max_turns"));
+    fn without_limits_none_is_reached() {
+        check(&taken(9, u64::MAX, 1e9), &limits(), 1_000_000, None);
     }
 
     #[test]

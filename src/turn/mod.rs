@@ -1,5 +1,5 @@
-//! One prompt to its answer: the message is stored, a model is asked, the
-//! tools that it calls are run one after another, their results are stored,
+//! One prompt to its answer: the message is stored, a model is asked, or the
+//! next one where that fails, the tools that it calls are run one after another, their results are stored,
 //! and it is asked again, until it answers without a call. Whatever happens,
 //! what was said and done stands in the session, and no call is left without
 //! its result. A turn runs nothing itself: it acts through [`Hands`].
@@ -27,7 +27,7 @@ use std::time::Duration;
 use crate::config::{Limits, ModelChoice, ModelRef};
 use crate::error::Result;
 use crate::message::Usage;
-use crate::provider::{Fault, Registry, ToolDefinition};
+use crate::provider::{Fault, Health, Registry, ToolDefinition};
 use crate::secret::Redactor;
 use crate::session::Conversation;
 use crate::tool::{self, CoreCall};
@@ -40,6 +40,8 @@ pub const CUT_AT_LIMIT: &str = "the answer was cut at the model's output limit";
 
 /// What a turn works with.
 pub struct Turn<'a> {
+    /// Whose turn it is.
+    pub agent: &'a str,
     /// The session that holds it, by its key.
     pub session_key: &'a str,
     /// The models that may answer, the first choice first; never empty.
@@ -52,6 +54,8 @@ pub struct Turn<'a> {
     pub limits: Limits,
     /// Where models are.
     pub providers: &'a Registry,
+    /// Which of them cool down.
+    pub health: &'a Health,
     /// What the turn acts through.
     pub hands: &'a dyn Hands,
     /// Keeps secrets out of what is stored.
@@ -67,6 +71,7 @@ pub trait Hands {
 
     /// Writes that a model is about to be called; an error refuses the call.
     /// What is returned is told how it ended.
+    /// From then on, calls of tools are that model's.
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>>;
 }
 

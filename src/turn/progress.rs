@@ -6,9 +6,11 @@ use std::collections::VecDeque;
 use super::limits::Taken;
 use super::{CUT_AT_LIMIT, Turn, TurnEvent, masked};
 use crate::clock::{self, Time};
+use crate::config::ModelChoice;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Assistant, Message, StopReason};
 use crate::provider::Fault;
+use crate::provider::chain::Chain;
 use crate::session::Conversation;
 use crate::worker::Cancel;
 
@@ -26,6 +28,21 @@ pub(super) struct Progress<'a> {
     pub(super) said: VecDeque<String>,
     /// What the turn has taken so far.
     pub(super) taken: Taken,
+    /// The way over the models; not there while an answer is on its way.
+    pub(super) chain: Option<Chain<'a>>,
+    /// The model that was asked last; the first choice before any was.
+    pub(super) asked: ModelChoice,
+    /// What is left of a call that failed.
+    pub(super) half: Half,
+}
+
+/// What is left of a call that failed, until something whole takes its place.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Half {
+    /// Whether it is the newest of what was said.
+    pub(super) is_said: bool,
+    /// Whether it is what the session ends with.
+    pub(super) is_stored: bool,
 }
 
 /// Why a turn ends without an answer.
@@ -41,8 +58,10 @@ impl<'a> Progress<'a> {
         events: &'a mut dyn FnMut(TurnEvent),
         cancel: &'a Cancel,
     ) -> Self {
-        let (said, taken) = (VecDeque::new(), Taken::new());
-        Self { turn, conversation, events, cancel, said, taken }
+        let chain = Some(Chain::new(turn.choices, turn.health));
+        let (said, half, taken) = (VecDeque::new(), Half::default(), Taken::new());
+        let asked = turn.choices[0].clone();
+        Self { turn, conversation, events, cancel, said, taken, chain, asked, half }
     }
 
     pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
@@ -81,7 +100,7 @@ impl<'a> Progress<'a> {
     }
 
     /// Ends the turn between two model calls.
-    pub(super) fn stop(&mut self, fault: Fault) -> Result<(), Halt> {
+    pub(super) fn stop<T>(&mut self, fault: Fault) -> Result<T, Halt> {
         self.store_end(StopReason::Aborted, &fault.to_string())?;
         Err(Halt::from(fault))
     }
@@ -90,9 +109,9 @@ impl<'a> Progress<'a> {
     pub(super) fn store_end(&mut self, stop_reason: StopReason, why: &str) -> Result<(), Halt> {
         let now = clock::now();
         let message = Assistant {
-            api: self.turn.providers.api_name(self.turn.first_choice()).into(),
-            provider: self.turn.first_choice().provider.clone(),
-            model: self.turn.first_choice().model.clone(),
+            api: self.turn.providers.api_name(&self.asked.model).into(),
+            provider: self.asked.model.provider.clone(),
+            model: self.asked.model.model.clone(),
             stop_reason,
             error_message: Some(why.to_owned()),
             timestamp: now.unix_millis(),
@@ -134,8 +153,8 @@ fn note_of(answer: &Assistant) -> Option<&'static str> {
 
 impl Halt {
     /// With a category that is not that of a fault.
-    pub(super) fn new(category: &'static str, error: Error) -> Self {
-        Self { category, error }
+    pub(super) fn new(category: &'static str, what: String) -> Self {
+        Self { category, error: Error::new(Kind::Internal, what) }
     }
 }
 

@@ -89,13 +89,16 @@ impl Place {
         };
         let redactor = Redactor::new();
         redactor.learn(SECRET);
+        let health = Health::new(&Home::new(self.folder.join("home")), redactor.clone());
         let turn = Turn {
+            agent: "a",
             session_key: "k",
             choices: &[&choice(&model)],
             system: "",
             tools: &[],
             limits,
             providers: &providers,
+            health: &health,
             hands,
             redactor: &redactor,
         };
@@ -404,16 +407,43 @@ fn a_call_to_a_model_that_is_called_off_keeps_what_it_said() -> Result<()> {
     Ok(())
 }
 
+/// An answer that fails after text and a call.
+fn fails(said: &str) -> String {
+    line(&[text(said), exec("ls"), r#"{"error":"overloaded"}"#.into()])
+}
+
 #[test]
 fn a_failed_call_keeps_its_text_and_runs_nothing() -> Result<()> {
-    let broken = line(&[text("half"), exec("ls"), r#"{"error":"overloaded"}"#.into()]);
-    let place = Place::new(&broken)?;
-    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
-    assert_eq!(told.result, Err((Kind::Internal, "overloaded".into())));
-    assert_eq!(place.stored()?, ["user hi", "answer half"]);
-    assert_eq!(told.words(), "turn_start text_delta usage error");
+    let place = Place::new(&["one", "two", "three"].map(fails).concat())?;
+    let hands = TestHands::default();
+    let told = place.run("hi", &hands, &Cancel::never())?;
+    let what = "All models failed for agent 'a'\n- p/m: overloaded";
+    assert_eq!(told.result, Err((Kind::Internal, what.into())));
+    assert_eq!(place.stored()?, ["user hi", "answer one", "answer two", "answer three"]);
+    let once = "text_delta usage";
+    assert_eq!(told.words(), format!("turn_start {once} retry {once} retry {once} error"));
+    let faults = hands.model_calls.borrow();
+    assert!(faults.len() == 3 && faults.iter().all(|it| it.fault.is_some()), "{faults:?}");
+    let Some(TurnEvent::Error { category, partial, .. }) = told.events.last() else { panic!() };
+    assert_eq!((*category, partial.as_deref()), ("unavailable", Some("three")));
     Ok(())
 }
+
+#[test]
+fn what_is_said_anew_takes_the_place_of_what_failed() -> Result<()> {
+    let place = Place::new(&(fails("half") + &line(&[text("whole"), exec("ls")]) + DONE))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    assert_eq!(told.result, Ok("done".into()));
+    let call = r#"call exec {"command":"ls"}"#;
+    let want = ["user hi", "answer half", "answer whole", call, "result exec: ls", "answer done"];
+    assert_eq!(place.stored()?, want);
+    let conversation = place.conversation()?;
+    let context: Vec<String> = conversation.session().context().iter().flat_map(short).collect();
+    assert_eq!(context[..2], ["user hi", "answer whole"]);
+    Ok(())
+}
+
+const DONE: &str = "{\"events\":[{\"text\":\"done\"}]}\n";
 
 #[test]
 fn no_model_is_called_that_the_audit_log_does_not_know_of() -> Result<()> {
@@ -443,13 +473,16 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
         inactivity: Duration::from_secs(600),
     };
     let providers = Registry::new(&BTreeMap::new());
+    let health = Health::new(&Home::new(place.folder.join("home")), Redactor::new());
     let turn = Turn {
+        agent: "a",
         session_key: "k",
         choices: &[&choice(&model)],
         system: "",
         tools: &[],
         limits,
         providers: &providers,
+        health: &health,
         hands: &hands,
         redactor: &Redactor::new(),
     };

@@ -86,6 +86,9 @@ impl<'a> Veil<'a> {
                 partial: partial.map(|it| self.text(it)),
             },
             TurnEvent::Blocked { reason } => TurnEvent::Blocked { reason: self.text(reason) },
+            TurnEvent::Retry { attempt, in_ms, reason } => {
+                TurnEvent::Retry { attempt, in_ms, reason: self.text(reason) }
+            }
             other => other,
         }
     }

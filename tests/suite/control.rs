@@ -396,8 +396,8 @@ fn what_is_configured_is_told_without_secrets() {
     let config = world.get("/api/config");
     assert!(!config.text().contains("of-somebody"), "{}", config.text());
     let agent = |provider: &str| {
-        json!({"model": {"provider": provider, "model": "m"}, "fallbackModels": [], "tools": [],
-            "skills": []})
+        json!({"model": {"provider": provider, "model": "m", "thinkingLevel": "off"},
+            "fallbackModels": [], "tools": [], "skills": []})
     };
     let providers = json!({"p": {"api": "replay"},
         "q": {"api": "openai-completions", "baseUrl": "http://127.0.0.1:9/v1"}});
@@ -416,7 +416,8 @@ fn what_is_configured_is_told_without_secrets() {
 
 #[test]
 fn figures_are_counted() {
-    let world = serving(&[DONE, r#"{"events":[{"error":"overloaded"}]}"#]);
+    let fails = r#"{"events":[{"error":"overloaded"}]}"#;
+    let world = serving(&[DONE, fails, fails, fails]);
     assert_eq!(prompt(&world, "api:a:1").status, 200);
     let failed = prompt(&world, "api:a:1");
     assert_eq!(failed.status, 502, "{}", failed.text());
@@ -430,8 +431,8 @@ fn figures_are_counted() {
         "beige_running_calls 0",
         "beige_turns_total{outcome=\"done\"} 1",
         "beige_turns_total{outcome=\"unavailable\"} 1",
-        "beige_model_calls_total{provider=\"p\"} 2",
-        "beige_model_failures_total{provider=\"p\",category=\"unavailable\"} 1",
+        "beige_model_calls_total{provider=\"p\"} 4",
+        "beige_model_failures_total{provider=\"p\",category=\"unavailable\"} 3",
         "beige_model_tokens_total{provider=\"p\",kind=\"input\"} 7",
     ] {
         assert!(text.lines().any(|it| it == want), "{want} in {text}");

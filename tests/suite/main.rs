@@ -19,6 +19,7 @@ mod crash;
 mod docker;
 mod doctor;
 mod exec;
+mod fallback;
 mod faults;
 mod full_disk;
 mod gateway;

@@ -304,7 +304,7 @@ fn nothing_is_waited_for_after_the_end_mark() {
     assert_eq!(world.answer("api:1", "go"), "whole");
     // An error is told as soon as it is there.
     server.play([Answer::stream()
-        .event(&json!({"error": {"message": "the model M is broken", "code": 502}}))
+        .event(&json!({"error": {"message": "the model M is broken", "code": 400}}))
         .hold(&gate)]);
     let reply = world.prompt("api:2", "go");
     assert_eq!(reply.status, 502);

@@ -501,7 +501,8 @@ fn a_cassette_missing_torn_or_used_up() {
     // Made whole again, the same session goes on.
     world.write_cassette(&[DONE]);
     check("api:3", 200, "All done.");
-    world.write_cassette(&[r#"{"events":[{"text":"half"},{"error":"overloaded"}]}"#, DONE]);
+    let fails = r#"{"events":[{"text":"half"},{"error":"overloaded"}]}"#;
+    world.write_cassette(&[fails, fails, fails, DONE]);
     let told = events(&world, &json!({"message": "go", "sessionKey": "api:4"}));
     let last = told.last().expect("an event");
     assert_eq!(

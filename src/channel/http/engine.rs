@@ -6,6 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::audit::Filter;
+use crate::config::ModelRef;
 use crate::error::Result;
 use crate::gateway::{Detail, Figures, Handle, Place, PromptRequest, SessionChange, Subscription};
 use crate::sandbox::Exit;
@@ -83,6 +84,8 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     ) -> Result<bool>;
     /// Changes an agent's sessions.
     fn change_session(&self, agent: &str, change: &SessionChange) -> Result<Listed>;
+    /// Chooses the model that an agent's session begins with.
+    fn choose_model(&self, agent: &str, session_key: &str, model: &ModelRef) -> Result<()>;
     /// Takes known secrets out of a text.
     fn mask(&self, text: &str) -> String;
     /// Whether nothing new is begun any more.
@@ -180,6 +183,10 @@ impl Engine for Handle {
 
     fn change_session(&self, agent: &str, change: &SessionChange) -> Result<Listed> {
         self.change_session(agent, change)
+    }
+
+    fn choose_model(&self, agent: &str, session_key: &str, model: &ModelRef) -> Result<()> {
+        self.choose_model(agent, session_key, model)
     }
 
     fn mask(&self, text: &str) -> String {

@@ -20,6 +20,7 @@ use tool_client::frame;
 use super::engine::{EachMessage, EachRecord, EachSession};
 use super::*;
 use crate::audit::Filter;
+use crate::config::ModelRef;
 use crate::error::{Error, Kind};
 use crate::gateway::{
     Detail, Figures, Health, Lines, PromptRequest, ProviderLoad, SessionChange, Subscription,
@@ -256,6 +257,11 @@ impl Engine for Small {
     fn change_session(&self, agent: &str, change: &SessionChange) -> Result<Listed> {
         self.tell(format!("{agent}: {change:?}"));
         Err(Error::new(Kind::Conflict, "a turn is running"))
+    }
+
+    fn choose_model(&self, agent: &str, session_key: &str, model: &ModelRef) -> Result<()> {
+        self.tell(format!("{agent}: {session_key}: {model}"));
+        if model.model == "m" { Ok(()) } else { Err(Error::new(Kind::Denied, "not that one")) }
     }
 
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()> {

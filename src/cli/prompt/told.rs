@@ -94,8 +94,10 @@ impl Told {
                 self.code = if text("category") == "aborted" { ABORTED } else { 1 };
                 tell(&format!("beige prompt: {}", text("message")));
             }
-            "tool_start" if self.form == Form::Text && is_watched() => {
-                tell(&tool_line(event));
+            "tool_start" | "retry" | "model_fallback"
+                if self.form == Form::Text && is_watched() =>
+            {
+                tell(&line_of(kind, event));
             }
             _ => {}
         }
@@ -152,6 +154,19 @@ impl Told {
             }
             Form::Stream => Ok(()),
         }
+    }
+}
+
+/// What a person sees of an event on the way.
+fn line_of(kind: &str, event: &Value) -> String {
+    let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
+    match kind {
+        "retry" => {
+            let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
+            format!("· again in {} s: {}", millis.div_ceil(1_000), text("reason"))
+        }
+        "model_fallback" => format!("· now {}/{}", text("provider"), text("modelId")),
+        _ => tool_line(event),
     }
 }
 

@@ -12,6 +12,7 @@ use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy, SendBody};
 
 use super::Outgoing;
+use crate::clock;
 use crate::config::{Endpoint, Timeouts};
 use crate::provider::{Fault, Wire, failure};
 use crate::secret::Redactor;
@@ -160,7 +161,8 @@ impl Target {
         // A secret that is cut in two would not be known.
         let text = self.redactor.mask(&text[..self.redactor.settled(&text)]).into_owned();
         let status = head.status.as_u16();
-        failure::of_response(&self.provider, status, &readable(head), text.as_bytes())
+        let (headers, now) = (readable(head), clock::now());
+        failure::of_response(&self.provider, status, &headers, text.as_bytes(), now)
     }
 
     /// The server sends us elsewhere, where no key may go.

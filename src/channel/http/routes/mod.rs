@@ -192,6 +192,11 @@ fn session_task(
         SessionRoute::Name(session) => {
             SessionChange::Name { session, name: checked(requests::session_name(body))? }
         }
+        SessionRoute::Model(key) => {
+            checked(requests::checked_key(&key))?;
+            let model = checked(requests::model_choice(body))?;
+            return Ok(SessionTask::Choose { agent, key, model });
+        }
         SessionRoute::Remove(session) => SessionChange::Remove { session },
     };
     Ok(SessionTask::Change { agent, change })

@@ -43,6 +43,8 @@ pub(in crate::channel::http) enum SessionRoute {
     Remove(String),
     /// `PATCH …/sessions/:key/name`
     Name(String),
+    /// `PATCH …/sessions/:key/model`
+    Model(String),
 }
 
 /// The route, or 404, or 405 with what is allowed, or 400 for a path that is
@@ -113,6 +115,7 @@ fn find_of_sessions(parts: &[String]) -> Vec<(Route, &'static str)> {
         ["new"] => vec![(SessionRoute::New, "POST")],
         ["resume"] => vec![(SessionRoute::Resume, "POST")],
         [key, "name"] => vec![(SessionRoute::Name(of(key)), "PATCH")],
+        [key, "model"] => vec![(SessionRoute::Model(of(key)), "PATCH")],
         _ => Vec::new(),
     };
     let of_key = match rest {
@@ -218,6 +221,7 @@ mod tests {
         check("GET", path, of(SessionRoute::Show(key())));
         check("DELETE", path, of(SessionRoute::Remove(key())));
         check("PATCH", &format!("{path}/name"), of(SessionRoute::Name(key())));
+        check("PATCH", &format!("{path}/model"), of(SessionRoute::Model(key())));
         check("POST", path, Err(405));
         check("GET", &format!("{path}/name"), Err(405));
         check("GET", "/api/agents/a/sessions/", Err(404));

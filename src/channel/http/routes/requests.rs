@@ -111,6 +111,11 @@ pub(super) fn session_name(body: &[u8]) -> Checked<String> {
     Ok(name)
 }
 
+/// Body of `PATCH …/sessions/:key/model`.
+pub(super) fn model_choice(body: &[u8]) -> Checked<ModelRef> {
+    model_of(Fields::parse(body)?)
+}
+
 /// The filters of `GET /api/audit`, as on the command line.
 pub(super) fn audit_filter(query: Vec<(String, String)>, now: Time) -> Checked<Filter> {
     let mut filter = Filter::default();
@@ -268,8 +273,13 @@ fn text(value: Value) -> Checked<String> {
 
 fn key(value: Value) -> Checked<String> {
     let key = text(value)?;
-    check_key(&key).map_err(|it| format!("does not do: {it}"))?;
+    checked_key(&key).map_err(|it| format!("does not do: {it}"))?;
     Ok(key)
+}
+
+/// Refuses what cannot be the key of a session.
+pub(super) fn checked_key(key: &str) -> Checked<()> {
+    check_key(key).map_err(|it| it.to_string())
 }
 
 fn object(value: Value) -> Checked<Map<String, Value>> {
@@ -280,7 +290,10 @@ fn object(value: Value) -> Checked<Map<String, Value>> {
 }
 
 fn model(value: Value) -> Checked<ModelRef> {
-    let mut fields = Fields(object(value)?);
+    model_of(Fields(object(value)?))
+}
+
+fn model_of(mut fields: Fields) -> Checked<ModelRef> {
     let provider = fields.required("provider", text)?;
     let model = fields.required("modelId", text)?;
     fields.nothing_else()?;
@@ -430,6 +443,10 @@ mod tests {
         check(key_and_id, r#"{"sessionKey":"a"}"#, "`sessionId`");
         check(key_and_id, r#"{"sessionId":"a"}"#, "`sessionKey`");
         check(session_name, r#"{"name":null}"#, "`name`");
+        check(model_choice, "{}", "`provider`");
+        check(model_choice, r#"{"provider":"p"}"#, "`modelId`");
+        check(model_choice, r#"{"provider":"p","modelId":7}"#, "`modelId`");
+        check(model_choice, r#"{"provider":"p","modelId":"m","x":1}"#, "`x`");
         let pair = Ok(("k".to_owned(), "i".to_owned()));
         assert_eq!(key_and_id(br#"{"sessionKey":"k","sessionId":"i"}"#), pair);
     }

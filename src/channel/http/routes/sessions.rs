@@ -2,13 +2,14 @@
 //! write files.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::array::Array;
 use super::requests::Checked;
 use super::{Call, refusal, send};
 use crate::channel::http::answer::Answer;
 use crate::channel::http::engine::Engine;
+use crate::config::ModelRef;
 use crate::error::{During, Kind, Result};
 use crate::gateway::SessionChange;
 use crate::session::{Page, Which};
@@ -25,6 +26,7 @@ pub(super) enum SessionTask {
     List(Which),
     History { agent: String, session: String, page: Page },
     Change { agent: String, change: SessionChange },
+    Choose { agent: String, key: String, model: ModelRef },
 }
 
 impl<E: Engine> Call<E> {
@@ -32,6 +34,13 @@ impl<E: Engine> Call<E> {
         match task {
             SessionTask::List(which) => self.sessions(&which),
             SessionTask::History { agent, session, page } => self.history(&agent, &session, &page),
+            SessionTask::Choose { agent, key, model } => {
+                let answer = match self.engine.choose_model(&agent, &key, &model) {
+                    Ok(()) => Answer::json(&json!({ "ok": true })),
+                    Err(error) => refusal(&self.engine, &error),
+                };
+                send(self.reply, &answer);
+            }
             SessionTask::Change { agent, change } => {
                 let answer = match self.engine.change_session(&agent, &change) {
                     Ok(session) => Answer::json(&session),

@@ -1,0 +1,459 @@
+//! One prompt over the models that may answer it. The one place where a call
+//! is followed by another: what a caller does at each step it does by
+//! [`Steps`], which model comes next is for `fallback` to say, and who cools
+//! down is known to [`Health`]. Nothing but a model's own failure gets here.
+
+use std::time::Duration;
+
+use crossbeam_channel::{after, select};
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::fallback::{Course, Setback, Step};
+use super::{Answer, Fault, Health};
+use crate::clock;
+use crate::config::ModelChoice;
+use crate::worker::Cancel;
+
+/// How often the conversation is made shorter for one answer.
+const MOST_SHRINKS: u32 = 3;
+
+/// What a caller does on the way to an answer.
+pub trait Steps {
+    /// Why the caller itself ends the course: no failure of a model.
+    type Halt;
+
+    /// Asks that model once: whatever bounds and records a model call belongs
+    /// in here, since it is called for each of them.
+    fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt, Self::Halt>;
+
+    /// Another try is on its way: told before the wait for it. What was told
+    /// of the answer so far is no part of what comes.
+    fn retries(&mut self, retry: &Retry);
+
+    /// Another model than before is asked.
+    fn falls_back(&mut self, choice: &ModelChoice);
+
+    /// The conversation is too long for that model: makes it shorter, if it
+    /// can, and the model is asked once more. `before`: how often that was
+    /// done for this answer.
+    fn shrink(&mut self, _choice: &ModelChoice, _before: u32) -> Result<bool, Self::Halt> {
+        Ok(false)
+    }
+
+    /// Whether a failure may be followed by another call.
+    fn may_go_on(&self) -> bool {
+        true
+    }
+}
+
+/// What came of one call.
+#[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is moved on")]
+pub enum Attempt {
+    /// A whole answer.
+    Answered(Answer),
+    /// None; what had come by then is the caller's.
+    Failed {
+        /// Why.
+        fault: Fault,
+        /// Whether a person has seen some of it.
+        is_seen: bool,
+    },
+}
+
+/// A try that is on its way.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retry {
+    /// Which one it is for this answer, from 1.
+    pub attempt: u32,
+    /// How long it is waited before.
+    pub wait: Duration,
+    /// Why there is one, as a sentence.
+    pub reason: String,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Debug, PartialEq)]
+pub enum End<H> {
+    /// The caller ended it.
+    Halted(H),
+    /// A call ended in a way that no other call puts right, or after which
+    /// there may be none.
+    Failed(Fault),
+    /// It was called off between two calls.
+    CalledOff,
+    /// Every model failed.
+    Exhausted(Exhausted),
+}
+
+/// Every model failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exhausted {
+    /// The word for the failure of the first choice.
+    pub category: &'static str,
+    /// Each model with why it did not answer.
+    pub reasons: Vec<(String, String)>,
+}
+
+/// One prompt's way over its models.
+#[derive(Debug)]
+pub struct Chain<'a> {
+    choices: &'a [&'a ModelChoice],
+    health: &'a Health,
+    course: Course,
+    /// The model that was asked last; the first choice before any.
+    current: usize,
+    /// What each failed of last.
+    whys: Vec<Option<Fault>>,
+}
+
+/// How far an answer is.
+#[derive(Default)]
+struct Tries {
+    retries: u32,
+    shrinks: u32,
+    /// Why the last call failed.
+    last: Option<String>,
+    /// The same, where a person has seen some of it and was told of no retry.
+    untold: Option<String>,
+}
+
+impl Tries {
+    fn next(&mut self, wait: Duration, reason: String) -> Retry {
+        self.untold = None;
+        self.retries += 1;
+        Retry { attempt: self.retries, wait, reason }
+    }
+}
+
+impl<'a> Chain<'a> {
+    /// A prompt that these models may answer, the first choice first; never
+    /// empty.
+    pub fn new(choices: &'a [&'a ModelChoice], health: &'a Health) -> Self {
+        let course = Course::new(choices.len());
+        Self { choices, health, course, current: 0, whys: vec![None; choices.len()] }
+    }
+
+    /// The model that was asked last; the first choice before any was.
+    pub fn current(&self) -> &'a ModelChoice {
+        self.choices[self.current]
+    }
+
+    /// One answer, by whichever model gives it. Waits end at once when it is
+    /// called off.
+    pub fn answer<S: Steps>(
+        &mut self,
+        steps: &mut S,
+        cancel: &Cancel,
+    ) -> Result<Answer, End<S::Halt>> {
+        self.course.begin_answer();
+        let mut tries = Tries::default();
+        loop {
+            match self.course.next(&self.cooling(), chance()) {
+                Step::Ask(index) => {
+                    if let Some(answer) = self.ask(index, steps, &mut tries)? {
+                        return Ok(answer);
+                    }
+                }
+                Step::Pause(wait) => {
+                    let reason = tries.last.clone().unwrap_or_default();
+                    steps.retries(&tries.next(wait, reason));
+                    pause::<S::Halt>(wait, cancel)?;
+                }
+                Step::CoolDown(index, wait) => {
+                    steps.retries(&tries.next(wait, self.why(index)));
+                    pause::<S::Halt>(wait, cancel)?;
+                }
+                Step::GiveUp => return Err(End::Exhausted(self.exhausted())),
+            }
+        }
+    }
+
+    fn ask<S: Steps>(
+        &mut self,
+        index: usize,
+        steps: &mut S,
+        tries: &mut Tries,
+    ) -> Result<Option<Answer>, End<S::Halt>> {
+        if let Some(reason) = tries.untold.take() {
+            steps.retries(&tries.next(Duration::ZERO, reason));
+        }
+        let choice = self.choices[index];
+        if std::mem::replace(&mut self.current, index) != index {
+            steps.falls_back(choice);
+        }
+        let began = clock::now();
+        let (fault, is_seen) = match steps.ask(choice).map_err(End::Halted)? {
+            Attempt::Answered(answer) => {
+                self.course.answered(index);
+                self.health.answered(&choice.model, began);
+                return Ok(Some(answer));
+            }
+            Attempt::Failed { fault, is_seen } => (fault, is_seen),
+        };
+        tries.last = Some(fault.to_string());
+        tries.untold = tries.last.clone().filter(|_| is_seen);
+        if let Fault::TooLong(_) = fault
+            && tries.shrinks < MOST_SHRINKS
+            && steps.may_go_on()
+            && steps.shrink(choice, tries.shrinks).map_err(End::Halted)?
+        {
+            tries.shrinks += 1;
+            self.course.ask_again(index);
+            return Ok(None);
+        }
+        self.fail(index, fault, steps.may_go_on())
+    }
+
+    /// Notes a failure; an error if it is the end.
+    fn fail<H>(
+        &mut self,
+        index: usize,
+        fault: Fault,
+        may_go_on: bool,
+    ) -> Result<Option<Answer>, End<H>> {
+        let Some(setback) = setback(&fault) else { return Err(End::Failed(fault)) };
+        self.health.failed(&self.choices[index].model, &fault, clock::now());
+        if !may_go_on {
+            return Err(End::Failed(fault));
+        }
+        self.course.failed(index, setback);
+        self.whys[index] = Some(fault);
+        Ok(None)
+    }
+
+    /// How long each model still cools down.
+    fn cooling(&self) -> Vec<Option<Duration>> {
+        let now = clock::now();
+        let models = self.choices.iter().map(|it| &it.model);
+        models.map(|it| self.health.cooling(it, now).map(|it| it.rest)).collect()
+    }
+
+    fn exhausted(&self) -> Exhausted {
+        let first = self.whys.first().and_then(Option::as_ref);
+        let choices = self.choices.iter().enumerate();
+        Exhausted {
+            category: first.map_or("rate_limit", Fault::category),
+            reasons: choices.map(|(index, it)| (it.model.to_string(), self.why(index))).collect(),
+        }
+    }
+
+    /// Why a model has not answered.
+    fn why(&self, index: usize) -> String {
+        if let Some(fault) = &self.whys[index] {
+            return fault.to_string();
+        }
+        let cooling = self.health.cooling(&self.choices[index].model, clock::now());
+        cooling.map_or_else(|| "it was not asked".into(), |it| it.to_string())
+    }
+}
+
+impl Exhausted {
+    /// The sentence for people, with a line a model.
+    pub fn told(&self, agent: &str) -> String {
+        let lines = self.reasons.iter().map(|(model, why)| format!("\n- {model}: {why}"));
+        format!("All models failed for agent '{agent}'{}", lines.collect::<String>())
+    }
+}
+
+/// What a failure means for its model; `None` if no other call is to follow.
+fn setback(fault: &Fault) -> Option<Setback> {
+    match fault {
+        Fault::RateLimited(..) | Fault::Unavailable(_) | Fault::Cut(_) => Some(Setback::Passing),
+        Fault::Refused(_) | Fault::TooLong(_) | Fault::Stale(_) => Some(Setback::Lasting),
+        Fault::Cancelled | Fault::Inactive(_) | Fault::Ours(_) => None,
+    }
+}
+
+/// Waits, or ends at once when it is called off.
+fn pause<H>(wait: Duration, cancel: &Cancel) -> Result<(), End<H>> {
+    select! {
+        recv(after(wait)) -> _ => Ok(()),
+        recv(cancel.gone()) -> _ => Err(End::CalledOff),
+    }
+}
+
+/// A number from 0 to 1. Without one from the system the middle has to do.
+fn chance() -> f64 {
+    let mut bytes = [0; 4];
+    match SystemRandom::new().fill(&mut bytes) {
+        Ok(()) => f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX),
+        Err(_) => 0.5,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+    use crate::config::{Home, ModelRef, ThinkingLevel};
+    use crate::message::Assistant;
+    use crate::secret::Redactor;
+    use crate::worker::Canceller;
+
+    /// A caller whose models do what is told, and that notes what it is told.
+    #[derive(Default)]
+    struct Script {
+        /// What comes of each call, and whether some of it is seen.
+        calls: VecDeque<Result<(), (Fault, bool)>>,
+        told: Vec<String>,
+        shrinks: u32,
+        is_final: bool,
+        /// Called off when a retry is told.
+        canceller: Option<Canceller>,
+    }
+
+    impl Steps for Script {
+        type Halt = String;
+
+        fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt, String> {
+            self.told.push(choice.model.model.clone());
+            match self.calls.pop_front() {
+                None => Err("no more".into()),
+                Some(Ok(())) => {
+                    let (message, broken) = (Assistant::default(), Vec::new());
+                    Ok(Attempt::Answered(Answer { message, broken }))
+                }
+                Some(Err((fault, is_seen))) => Ok(Attempt::Failed { fault, is_seen }),
+            }
+        }
+
+        fn retries(&mut self, retry: &Retry) {
+            let wait = if retry.wait.is_zero() { "now" } else { "later" };
+            self.told.push(format!("retry {} {wait}: {}", retry.attempt, retry.reason));
+            if let Some(it) = &self.canceller {
+                it.cancel();
+            }
+        }
+
+        fn falls_back(&mut self, choice: &ModelChoice) {
+            self.told.push(format!("to {}", choice.model.model));
+        }
+
+        fn shrink(&mut self, _: &ModelChoice, before: u32) -> Result<bool, String> {
+            self.told.push(format!("shrink {before}"));
+            Ok(before < self.shrinks)
+        }
+
+        fn may_go_on(&self) -> bool {
+            !self.is_final
+        }
+    }
+
+    /// A home of its own that is never made: what cannot be written is kept.
+    fn health() -> Health {
+        Health::new(&Home::new("/nonexistent/beige-chain"), Redactor::new())
+    }
+
+    fn choice(id: &str) -> ModelChoice {
+        let model = ModelRef { provider: "p".into(), model: id.into() };
+        ModelChoice { model, thinking: ThinkingLevel::Off, compaction_threshold: None }
+    }
+
+    fn unavailable(is_seen: bool) -> Result<(), (Fault, bool)> {
+        Err((Fault::Unavailable("down".into()), is_seen))
+    }
+
+    fn refused() -> Result<(), (Fault, bool)> {
+        Err((Fault::Refused("no".into()), false))
+    }
+
+    fn too_long() -> Result<(), (Fault, bool)> {
+        Err((Fault::TooLong("long".into()), false))
+    }
+
+    type Calls = Vec<Result<(), (Fault, bool)>>;
+
+    /// Runs one answer of the models `a` and `b`.
+    fn run(mut script: Script, calls: Calls, cancel: &Cancel) -> (Option<End<String>>, String) {
+        let (health, models) = (health(), [choice("a"), choice("b")]);
+        let choices: Vec<&ModelChoice> = models.iter().collect();
+        script.calls = calls.into();
+        let mut chain = Chain::new(&choices, &health);
+        let end = chain.answer(&mut script, cancel).err();
+        (end, script.told.join(", "))
+    }
+
+    #[track_caller]
+    fn check(script: Script, calls: Calls, want: &str) -> Option<End<String>> {
+        let (end, told) = run(script, calls, &Cancel::never());
+        assert_eq!(told, want);
+        end
+    }
+
+    #[test]
+    fn the_next_model_is_told_and_a_retry_where_something_was_seen() {
+        let script = Script::default;
+        assert_eq!(check(script(), vec![Ok(())], "a"), None);
+        assert_eq!(check(script(), vec![refused(), Ok(())], "a, to b, b"), None);
+        let seen = vec![unavailable(true), Ok(())];
+        assert_eq!(check(script(), seen, "a, retry 1 now: down, to b, b"), None);
+    }
+
+    #[test]
+    fn when_all_fail_each_says_why() {
+        let end = check(Script::default(), vec![refused(), too_long()], "a, to b, b, shrink 0");
+        let Some(End::Exhausted(exhausted)) = end else { panic!("{end:?}") };
+        assert_eq!(exhausted.category, "refused");
+        let want = "All models failed for agent 'x'\n- p/a: no\n- p/b: long";
+        assert_eq!(exhausted.told("x"), want);
+    }
+
+    #[test]
+    fn who_cools_down_from_the_start_is_named_where_nobody_answers() {
+        let (health, models) = (health(), [choice("a"), choice("b")]);
+        let choices: Vec<&ModelChoice> = models.iter().collect();
+        let wait = Fault::RateLimited(Some(300_000), "slowly".into());
+        health.failed(&models[0].model, &wait, clock::now());
+        let mut script = Script { calls: [refused()].into(), ..Script::default() };
+        let end = Chain::new(&choices, &health).answer(&mut script, &Cancel::never());
+        let Err(End::Exhausted(exhausted)) = end else { panic!("{end:?}") };
+        assert_eq!(script.told.join(", "), "to b, b");
+        assert_eq!(exhausted.category, "rate_limit");
+        let told = exhausted.told("x");
+        let part = "- p/a: it cools down for 300 s more (slowly)\n- p/b: no";
+        assert!(told.ends_with(part), "{told}");
+    }
+
+    #[test]
+    fn a_conversation_that_is_too_long_is_made_shorter_so_often() {
+        let script = |shrinks| Script { shrinks, ..Script::default() };
+        let once = vec![too_long(), Ok(())];
+        assert_eq!(check(script(9), once, "a, shrink 0, a"), None);
+        let many = vec![too_long(), too_long(), too_long(), too_long(), Ok(())];
+        let want = "a, shrink 0, a, shrink 1, a, shrink 2, a, to b, b";
+        assert_eq!(check(script(9), many, want), None);
+        let in_vain = vec![too_long(), too_long(), Ok(())];
+        assert_eq!(check(script(1), in_vain, "a, shrink 0, a, shrink 1, to b, b"), None);
+    }
+
+    #[test]
+    fn what_is_no_models_fault_is_the_end() {
+        for fault in [Fault::Cancelled, Fault::Inactive("late".into()), Fault::Ours("ours".into())]
+        {
+            let end = check(Script::default(), vec![Err((fault.clone(), false))], "a");
+            assert_eq!(end, Some(End::Failed(fault)));
+        }
+        assert_eq!(check(Script::default(), vec![], "a"), Some(End::Halted("no more".into())));
+    }
+
+    #[test]
+    fn a_caller_that_may_not_go_on_gets_the_failure() {
+        let script = Script { is_final: true, ..Script::default() };
+        let end = check(script, vec![unavailable(true)], "a");
+        assert_eq!(end, Some(End::Failed(Fault::Unavailable("down".into()))));
+        let script = Script { is_final: true, ..Script::default() };
+        let end = check(script, vec![too_long()], "a");
+        assert_eq!(end, Some(End::Failed(Fault::TooLong("long".into()))));
+    }
+
+    #[test]
+    fn a_pause_ends_when_it_is_called_off() {
+        let (canceller, cancel) = Cancel::pair();
+        let script = Script { canceller: Some(canceller), ..Script::default() };
+        let (end, told) = run(script, vec![unavailable(true), unavailable(true)], &cancel);
+        assert_eq!(end, Some(End::CalledOff));
+        assert_eq!(told, "a, retry 1 now: down, to b, b, retry 2 later: down");
+    }
+}
