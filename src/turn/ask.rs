@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::compaction::sent;
 use super::progress::{Half, Halt, Progress};
 use super::{ModelCallEnd, TurnEvent};
 use crate::clock;
-use crate::config::ModelChoice;
+use crate::config::{ModelChoice, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
 use crate::provider::{Answer, Delta, Failure, Fault, Request};
@@ -48,10 +49,8 @@ impl Progress<'_> {
         watch: &mut Watch,
         is_seen: &mut bool,
     ) -> Result<Answer, Box<Failure>> {
-        let session = self.conversation.session();
-        let messages = session.context();
-        let marks = session.marks().iter().filter(|it| it.provider == choice.model.provider);
-        let marks: Vec<Value> = marks.map(|it| it.beige.clone()).collect();
+        let marks = self.marks_of(&choice.model);
+        let messages = sent(self.turn, self.conversation, &self.room);
         let facts = self.turn.providers.facts(&choice.model);
         let request = Request {
             system: self.turn.system,
@@ -72,6 +71,13 @@ impl Progress<'_> {
             *is_seen = true;
             events(event);
         })
+    }
+
+    /// What a provider wrote into its answers in this session.
+    pub(super) fn marks_of(&self, model: &ModelRef) -> Vec<Value> {
+        let marks = self.conversation.session().marks().iter();
+        let of_provider = marks.filter(|it| it.provider == model.provider);
+        of_provider.map(|it| it.beige.clone()).collect()
     }
 
     /// Stores what came of a call that failed, if anything did. The calls that
@@ -127,14 +133,16 @@ impl Steps for Progress<'_> {
     type Halt = Halt;
 
     fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt, Halt> {
+        self.make_room(choice)?;
         self.check_spent()?;
         let told = self.turn.hands.model_call_begins(&choice.model)?;
         self.asked = choice.clone();
         let (mut watch, mut is_seen) = (Watch::start(), false);
         let called = self.call_model(choice, &mut watch, &mut is_seen);
-        told(end_of(&called, &watch));
+        told(end_of(&called, Role::Main, &watch));
         match called {
             Ok(answer) => {
+                self.room.was_enough();
                 self.store_answer(answer.message.clone())?;
                 self.half = Half::default();
                 Ok(Attempt::Answered(answer))
@@ -153,6 +161,10 @@ impl Steps for Progress<'_> {
             in_ms: u64::try_from(retry.wait.as_millis()).unwrap_or(u64::MAX),
             reason: retry.reason.clone(),
         });
+    }
+
+    fn shrink(&mut self, choice: &ModelChoice, _: u32) -> Result<bool, Halt> {
+        self.make_shorter(choice)
     }
 
     fn falls_back(&mut self, choice: &ModelChoice) {
@@ -192,23 +204,28 @@ impl Watch {
     }
 }
 
-fn end_of(called: &Result<Answer, Box<Failure>>, watch: &Watch) -> ModelCallEnd {
+/// How a call ended that was made for this.
+pub(super) fn end_of(
+    called: &Result<Answer, Box<Failure>>,
+    role: Role,
+    watch: &Watch,
+) -> ModelCallEnd {
     let (message, fault) = match called {
         Ok(answer) => (&answer.message, None),
         Err(failure) => (&failure.partial, Some(failure.fault.clone())),
     };
     ModelCallEnd {
+        role,
         output_bytes: message.text().len() as u64,
         usage: message.usage.clone(),
         fault,
-        role: Role::Main,
         duration: watch.begun.elapsed(),
         first_token: watch.first,
     }
 }
 
 /// A price that nobody knows is not told as nothing.
-fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
+pub(super) fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
     let cost = usage.cost.total;
     TurnEvent::Usage {
         input: usage.input,

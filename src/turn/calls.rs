@@ -13,12 +13,19 @@ use crate::tool::{self, CoreCall};
 
 impl Progress<'_> {
     /// Runs the calls of an answer, one after another. Once the turn is called
-    /// off, the rest is answered without being run.
+    /// off, or a person says something to it, the rest is answered without
+    /// being run.
     pub(super) fn run_calls(&mut self, answer: &Answer) -> Result<(), Halt> {
+        let mut heard = Vec::new();
         for call in answer.message.tool_calls() {
             let broken = answer.broken.iter().find(|it| it.id == call.id);
             if self.cancel.is_cancelled() {
                 self.store_result(call, interrupted())?;
+                continue;
+            }
+            heard.extend(self.turn.steering.heard());
+            if !heard.is_empty() {
+                self.store_result(call, skipped())?;
                 continue;
             }
             (self.events)(TurnEvent::ToolStart {
@@ -35,6 +42,8 @@ impl Progress<'_> {
             };
             self.end_call(call, result)?;
         }
+        heard.extend(self.turn.steering.heard());
+        self.hear(heard)?;
         if self.cancel.is_cancelled() {
             return self.stop(Fault::Cancelled);
         }
@@ -109,6 +118,10 @@ impl From<tool::Answer> for CallResult {
 
 fn tool_error(text: String) -> CallResult {
     CallResult { content: vec![Block::text(text)], is_error: true, exit_code: None }
+}
+
+fn skipped() -> CallResult {
+    tool_error("The call was skipped and nothing of it was run: the person said something.".into())
 }
 
 fn interrupted() -> CallResult {

@@ -6,10 +6,7 @@ use std::time::{Duration, Instant};
 use super::progress::{Halt, Progress};
 use crate::config::{Limits, Price};
 use crate::message::{Assistant, Message, StopReason, Usage};
-
-/// Bytes of text that are taken for a token, where a provider does not tell how
-/// many it read and wrote.
-const BYTES_A_TOKEN: usize = 4;
+use crate::session::{tokens_of, tokens_of_text};
 
 /// What a turn has taken.
 pub(super) struct Taken {
@@ -69,10 +66,10 @@ impl Progress<'_> {
         let is_limited = limits.max_turn_tokens.is_some() || limits.max_turn_cost.is_some();
         let is_silent = message.usage == Usage::default() && !message.content.is_empty();
         if is_limited && is_silent {
-            let session = self.conversation.session();
-            let read: usize = session.context().iter().map(bytes_of).sum();
-            let read = tokens(read + self.turn.system.len());
-            self.taken.estimate(read, tokens(bytes_of_answer(message)), price);
+            let read = tokens_of(&self.conversation.session().context());
+            let read = read.saturating_add(tokens_of_text(self.turn.system));
+            let said = [Message::Assistant(Box::new(message.clone()))];
+            self.taken.estimate(read, tokens_of(&said), price);
         } else {
             self.taken.count(&message.usage);
         }
@@ -128,25 +125,6 @@ impl Taken {
             reached.limit,
         )
     }
-}
-
-fn tokens(bytes: usize) -> u64 {
-    bytes.div_ceil(BYTES_A_TOKEN) as u64
-}
-
-/// Length of the text in a message.
-fn bytes_of(message: &Message) -> usize {
-    match message {
-        Message::User(it) => it.content.text().len(),
-        Message::ToolResult(it) => it.content.text().len(),
-        Message::Assistant(it) => bytes_of_answer(it),
-        _ => 0,
-    }
-}
-
-fn bytes_of_answer(message: &Assistant) -> usize {
-    let calls = message.tool_calls().map(|it| it.name.len() + it.arguments.to_string().len());
-    message.text().len() + calls.sum::<usize>()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 mod ask;
 mod calls;
+mod compaction;
 mod event;
 mod hands;
 mod limits;
@@ -13,20 +14,23 @@ mod masked;
 mod origin;
 mod progress;
 mod prompt;
+mod steering;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod veil;
 
-pub use event::{TurnEvent, category_of};
+pub use event::{CompactionReason, TurnEvent, category_of};
 pub use hands::Equipped;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
+pub use steering::Steering;
 pub use veil::Veil;
 
 use std::time::Duration;
 
 use crate::config::{Limits, ModelChoice, ModelRef};
 use crate::error::Result;
-use crate::message::Usage;
+use crate::message::{Assistant, Usage};
 use crate::provider::{Fault, Health, Registry, ToolDefinition};
 use crate::secret::Redactor;
 use crate::session::Conversation;
@@ -58,6 +62,8 @@ pub struct Turn<'a> {
     pub health: &'a Health,
     /// What the turn acts through.
     pub hands: &'a dyn Hands,
+    /// What a person says to it while it runs.
+    pub steering: &'a Steering,
     /// Keeps secrets out of what is stored.
     pub redactor: &'a Redactor,
 }
@@ -78,14 +84,14 @@ pub trait Hands {
 /// How a model call ended, for the audit log, the usage log and the counters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelCallEnd {
+    /// What it was for.
+    pub role: Role,
     /// Length of the answer's text in bytes.
     pub output_bytes: u64,
     /// What it took, as far as the provider said.
     pub usage: Usage,
     /// What went wrong.
     pub fault: Option<Fault>,
-    /// What it was for.
-    pub role: Role,
     /// How long it took, waiting in the provider's line included.
     pub duration: Duration,
     /// How long until the model said something; `None` if it never did.
@@ -110,7 +116,23 @@ impl Turn<'_> {
     ) -> Result<String> {
         let mut progress = Progress::new(self, conversation, events, cancel);
         let outcome = progress.converse(message);
+        // Whatever way it ends: what was said to it is not lost.
+        let outcome = progress.keep_unheard().and(outcome);
         let outcome = progress.sync().and(outcome);
         progress.tell_end(outcome)
+    }
+
+    /// Compacts the conversation now, in place of a turn; what came of it is
+    /// told by [`TurnEvent::CompactionEnd`], before the last event.
+    pub fn compact(
+        &self,
+        conversation: &mut Conversation,
+        events: &mut dyn FnMut(TurnEvent),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let mut progress = Progress::new(self, conversation, events, cancel);
+        let outcome = progress.compact_as_asked();
+        let outcome = progress.sync().and(outcome);
+        progress.tell_end(outcome.map(|()| Assistant::default())).map(drop)
     }
 }

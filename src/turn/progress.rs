@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 
+use super::compaction::Room;
 use super::limits::Taken;
 use super::{CUT_AT_LIMIT, Turn, TurnEvent, masked};
 use crate::clock::{self, Time};
@@ -34,6 +35,8 @@ pub(super) struct Progress<'a> {
     pub(super) asked: ModelChoice,
     /// What is left of a call that failed.
     pub(super) half: Half,
+    /// How much of the conversation the model reads, as far as that showed.
+    pub(super) room: Room,
 }
 
 /// What is left of a call that failed, until something whole takes its place.
@@ -59,9 +62,9 @@ impl<'a> Progress<'a> {
         cancel: &'a Cancel,
     ) -> Self {
         let chain = Some(Chain::new(turn.choices, turn.health));
-        let (said, half, taken) = (VecDeque::new(), Half::default(), Taken::new());
-        let asked = turn.choices[0].clone();
-        Self { turn, conversation, events, cancel, said, taken, chain, asked, half }
+        let (said, half, room) = (VecDeque::new(), Half::default(), Room::default());
+        let (asked, taken) = (turn.choices[0].clone(), Taken::new());
+        Self { turn, conversation, events, cancel, said, taken, chain, asked, half, room }
     }
 
     pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
@@ -73,14 +76,35 @@ impl<'a> Progress<'a> {
         loop {
             self.check_limits()?;
             let answer = self.ask()?;
-            if answer.message.tool_calls().next().is_none() {
-                return Ok(answer.message);
+            if answer.message.tool_calls().next().is_some() {
+                self.run_calls(&answer)?;
+            } else {
+                let heard = self.turn.steering.heard_or_close();
+                if heard.is_empty() {
+                    return Ok(answer.message);
+                }
+                self.hear(heard)?;
             }
-            self.run_calls(&answer)?;
             if self.conversation.length().saturating_sub(before) > LARGEST_TURN {
                 return self.end_too_long();
             }
         }
+    }
+
+    /// Takes what a person said meanwhile into the conversation.
+    pub(super) fn hear(&mut self, messages: Vec<String>) -> Result<(), Halt> {
+        for message in messages {
+            let now = clock::now();
+            self.conversation.say(Message::user(message, now), now)?;
+        }
+        Ok(())
+    }
+
+    /// The same at the end of a turn that listens no more; the next prompt goes
+    /// on with it.
+    pub(super) fn keep_unheard(&mut self) -> Result<(), Halt> {
+        let unheard = self.turn.steering.close();
+        self.hear(unheard)
     }
 
     /// Waits until all that was stored is on the disk.

@@ -31,6 +31,7 @@ struct Place {
     folder: PathBuf,
     inactivity: Duration,
     models: BTreeMap<String, ModelFacts>,
+    steering: Steering,
 }
 
 impl Place {
@@ -40,7 +41,8 @@ impl Place {
         let name = format!("beige-turn-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let inactivity = Duration::from_secs(600);
-        let place = Self { folder, inactivity, models: BTreeMap::new() };
+        let (models, steering) = (BTreeMap::new(), Steering::open());
+        let place = Self { folder, inactivity, models, steering };
         fs::create_dir_all(&place.folder)
             .and_then(|()| fs::write(place.cassette(), cassette))
             .during(Kind::Internal, "make a place")?;
@@ -100,6 +102,7 @@ impl Place {
             providers: &providers,
             health: &health,
             hands,
+            steering: &self.steering,
             redactor: &redactor,
         };
         let mut events = Vec::new();
@@ -484,6 +487,7 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
         providers: &providers,
         health: &health,
         hands: &hands,
+        steering: &Steering::closed(),
         redactor: &Redactor::new(),
     };
     let told = turn.run(&mut conversation, "remember me", &mut |_| (), &Cancel::never());
@@ -522,6 +526,32 @@ fn a_turn_in_which_nothing_happens_is_ended() -> Result<()> {
     assert!(text.contains("`limits.inactivitySeconds`"), "{text}");
     assert!(matches!(told.events.last(), Some(TurnEvent::Error { category: "inactive", .. })));
     assert_eq!(place.stored()?, ["user hi", "answer "]);
+    Ok(())
+}
+
+#[test]
+fn the_line_of_a_cassette_that_a_summary_came_from_is_used_once() -> Result<()> {
+    let lines = [&"x".repeat(4_000), "S", "two", "three"].map(|it| line(&[text(it)]));
+    let mut place = Place::new(&lines.concat())?;
+    let facts = ModelFacts { context_window: Some(1_000), ..ModelFacts::default() };
+    place.models.insert("m".into(), facts);
+    let hands = TestHands::default();
+    place.run("hi", &hands, &Cancel::never())?;
+    let told = place.run("more", &hands, &Cancel::never())?;
+    assert_eq!(told.result, Ok("two".into()));
+    let want = "turn_start compaction_start usage compaction_end text_delta usage done";
+    assert_eq!(told.words(), want);
+    let roles: Vec<Role> = hands.model_calls.borrow().iter().map(|it| it.role).collect();
+    assert_eq!(roles, [Role::Main, Role::Compaction, Role::Main]);
+    assert_eq!(place.run("again", &hands, &Cancel::never())?.result, Ok("three".into()));
+    // Read anew, it is the same conversation.
+    let context = place.conversation()?.session().context().into_owned();
+    let summary = context.first().map(short).unwrap_or_default().concat();
+    assert!(summary.contains("<summary>\nS\n</summary>"), "{summary}");
+    assert_eq!(
+        context.iter().skip(1).flat_map(short).collect::<Vec<_>>(),
+        ["user more", "answer two", "user again", "answer three"]
+    );
     Ok(())
 }
 

@@ -18,21 +18,6 @@ fn begun(server: &ModelServer) -> World {
     world
 }
 
-/// Appends messages to the file of `api:1`, each hung on the one before.
-fn append(world: &World, entries: Vec<Value>) {
-    let mut parent = world.session("api:1").last().expect("an entry")["id"].clone();
-    let path = world.session_file("api:1");
-    let mut file = OpenOptions::new().append(true).open(path).expect("a file");
-    for (number, mut entry) in entries.into_iter().enumerate() {
-        let id = json!(format!("{number:08x}"));
-        entry["id"] = id.clone();
-        entry["parentId"] = parent;
-        entry["timestamp"] = json!("2026-01-01T00:00:00.000Z");
-        parent = id;
-        writeln!(file, "{entry}").expect("written");
-    }
-}
-
 fn message(message: Value) -> Value {
     json!({"type": "message", "message": message})
 }
@@ -72,8 +57,8 @@ fn sent(world: &World, server: &ModelServer) -> Vec<String> {
 fn what_is_kept_of_a_compacted_history_begins_with_no_result() {
     let server = ModelServer::new();
     let world = begun(&server);
-    append(
-        &world,
+    world.append(
+        "api:1",
         vec![
             user("question"),
             answer(json!([call("c1"), call("c2")])),
@@ -95,8 +80,8 @@ fn a_history_of_another_model_can_be_played_on() {
     let server = ModelServer::new();
     let world = begun(&server);
     let long = "toolu_".to_owned() + &"x".repeat(90);
-    append(
-        &world,
+    world.append(
+        "api:1",
         vec![
             message(json!({"role": "user", "content": [{"type": "text", "text": "look"},
                 {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]})),
@@ -133,8 +118,8 @@ fn a_history_of_another_model_can_be_played_on() {
 fn whatever_lacks_its_other_half_is_mended() {
     let server = ModelServer::new();
     let world = begun(&server);
-    append(
-        &world,
+    world.append(
+        "api:1",
         vec![
             result("c0", "of no call"),
             user("one"),

@@ -14,6 +14,7 @@ mod bubblewrap;
 mod cli;
 mod config;
 mod containers;
+mod context;
 mod control;
 mod crash;
 mod docker;

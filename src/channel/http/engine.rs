@@ -42,6 +42,11 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     fn restart(&self) -> Result<()>;
     /// Calls off the turn of a session; whether one ran.
     fn abort(&self, agent: &str, session_key: &str) -> Result<bool>;
+    /// Says something to the turn of a session; `Conflict` if none runs.
+    fn steer(&self, agent: &str, session_key: &str, message: &str) -> Result<()>;
+    /// Compacts a session in which no turn runs; its events end with a
+    /// terminal one.
+    fn compact(&self, agent: &str, session_key: &str) -> Result<Subscription>;
     /// `Missing` unless there is an agent of that name.
     fn require_agent(&self, name: &str) -> Result<()>;
     /// Runs a core tool.
@@ -121,6 +126,14 @@ impl Engine for Handle {
 
     fn abort(&self, agent: &str, session_key: &str) -> Result<bool> {
         self.abort(agent, session_key)
+    }
+
+    fn steer(&self, agent: &str, session_key: &str, message: &str) -> Result<()> {
+        self.steer(agent, session_key, message)
+    }
+
+    fn compact(&self, agent: &str, session_key: &str) -> Result<Subscription> {
+        self.compact(agent, session_key)
     }
 
     fn require_agent(&self, name: &str) -> Result<()> {

@@ -146,6 +146,28 @@ impl Engine for Small {
         }
     }
 
+    fn steer(&self, agent: &str, session_key: &str, message: &str) -> Result<()> {
+        match self.abort(agent, session_key)? && message == "left" {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Conflict, "no turn is running in this session")),
+        }
+    }
+
+    fn compact(&self, _: &str, session_key: &str) -> Result<Subscription> {
+        let (mut subscriber, subscription, _) = Subscription::pair(Detail::All);
+        let failed = session_key != "api:a/b";
+        let (tokens_before, tokens_after) = (9, if failed { 9 } else { 2 });
+        let reason = failed.then(|| "r".to_owned());
+        subscriber.tell(TurnEvent::CompactionEnd {
+            compacted: !failed,
+            tokens_before,
+            tokens_after,
+            reason,
+        });
+        subscriber.tell(TurnEvent::Done { response: String::new(), note: None });
+        Ok(subscription)
+    }
+
     fn require_agent(&self, name: &str) -> Result<()> {
         match name {
             "assistant" => Ok(()),
@@ -583,6 +605,18 @@ fn a_turn_is_called_off_by_its_session() {
     api.check(&abort("assistant", "api%3Ac"), "{}", 200, json!({ "aborted": false }));
     api.refuses(&abort("assistant", "api%3Aother"), "", 409, "belongs");
     api.refuses(&abort("nobody", "api%3Aa%2Fb"), "", 404, "no agent");
+    let control =
+        |key: &str, what: &str| format!("POST /api/agents/assistant/sessions/{key}/{what}");
+    let left = r#"{"message":"left"}"#;
+    api.check(&control("api%3Aa%2Fb", "steer"), left, 200, json!({ "steered": true }));
+    api.refuses(&control("api%3Ac", "steer"), left, 409, "no turn");
+    api.refuses(&control("api%3Aa%2Fb", "steer"), "{}", 400, "`message`");
+    api.refuses(&control("api%3Aa%2Fb", "steer"), r#"{"message":"left","x":1}"#, 400, "`x`");
+    let want = json!({"compacted": true, "tokensBefore": 9, "tokensAfter": 2});
+    api.check(&control("api%3Aa%2Fb", "compact"), "", 200, want);
+    let want = json!({"compacted": false, "tokensBefore": 9, "tokensAfter": 9, "reason": "r"});
+    api.check(&control("api%3Ac", "compact"), "", 200, want);
+    api.refuses("POST /api/agents/nobody/sessions/k/compact", "", 404, "no agent");
 }
 
 #[test]

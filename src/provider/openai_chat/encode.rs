@@ -32,7 +32,7 @@ pub(super) fn body(request: &Request<'_>, origin: &Origin<'_>) -> Result<Vec<u8>
     if request.model.provider != "mistral" {
         further.insert("stream_options".into(), json!({ "include_usage": true }));
     }
-    if let Some(limit) = request.facts.max_tokens {
+    if let Some(limit) = request.max_tokens.or(request.facts.max_tokens) {
         further.insert(limit_field(request.model).into(), json!(limit));
     }
     if !request.tools.is_empty() {

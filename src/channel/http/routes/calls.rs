@@ -39,6 +39,8 @@ impl<E: Engine> Call<E> {
             Task::Usage(query) => self.usage(&query),
             Task::Session(task) => self.session(task),
             Task::Abort(agent, key) => self.abort(&agent, &key),
+            Task::Steer(agent, key, message) => self.steer(&agent, &key, &message),
+            Task::Compact(agent, key) => self.compact(&agent, &key),
         }
     }
 
@@ -91,6 +93,23 @@ impl<E: Engine> Call<E> {
     fn abort(self, agent: &str, session_key: &str) {
         let answer = match self.engine.abort(agent, session_key) {
             Ok(aborted) => Answer::json(&json!({ "aborted": aborted })),
+            Err(error) => refusal(&self.engine, &error),
+        };
+        send(self.reply, &answer);
+    }
+
+    fn steer(self, agent: &str, session_key: &str, message: &str) {
+        let answer = match self.engine.steer(agent, session_key, message) {
+            Ok(()) => Answer::json(&json!({ "steered": true })),
+            Err(error) => refusal(&self.engine, &error),
+        };
+        send(self.reply, &answer);
+    }
+
+    /// Runs to its end, whether or not somebody waits for the answer.
+    fn compact(self, agent: &str, session_key: &str) {
+        let answer = match self.engine.compact(agent, session_key) {
+            Ok(asked) => compaction_of(&asked, &self.closing).unwrap_or_else(no_outcome),
             Err(error) => refusal(&self.engine, &error),
         };
         send(self.reply, &answer);
@@ -218,6 +237,35 @@ fn end_of(asked: &Subscription, closing: &Cancel) -> Option<Answer> {
                     return answer;
                 }
             }
+            recv(closing.gone()) -> _ => {
+                asked.call_off();
+                return None;
+            }
+        }
+    }
+}
+
+/// What came of a compaction, once it has ended.
+fn compaction_of(asked: &Subscription, closing: &Cancel) -> Option<Answer> {
+    let mut ended = None;
+    loop {
+        select! {
+            recv(asked.events) -> told => match &told.ok()?.event {
+                TurnEvent::Done { .. } => return ended,
+                failed @ TurnEvent::Error { .. } => return outcome(failed),
+                TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason } => {
+                    let mut document = json!({
+                        "compacted": compacted,
+                        "tokensBefore": tokens_before,
+                        "tokensAfter": tokens_after,
+                    });
+                    if let Some(reason) = reason {
+                        document["reason"] = reason.as_str().into();
+                    }
+                    ended = Some(Answer::json(&document));
+                }
+                _ => {}
+            },
             recv(closing.gone()) -> _ => {
                 asked.call_off();
                 return None;

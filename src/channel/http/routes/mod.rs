@@ -64,6 +64,9 @@ enum Task {
     Usage(Query),
     Session(SessionTask),
     Abort(String, String),
+    /// Agent, session, and what is said to its turn.
+    Steer(String, String, String),
+    Compact(String, String),
 }
 
 impl<E: Engine> Routes<E> {
@@ -129,6 +132,14 @@ impl<E: Engine> Routes<E> {
             }
             // Also while the gateway drains: it helps it to end.
             Route::Abort(agent, key) => Task::Abort(agent, key),
+            Route::Steer(agent, key) => {
+                self.require(&agent)?;
+                Task::Steer(agent, key, checked(requests::steering(body))?)
+            }
+            Route::Compact(agent, key) => {
+                self.require(&agent)?;
+                Task::Compact(agent, key)
+            }
         };
         Ok(Understood::Task(task))
     }

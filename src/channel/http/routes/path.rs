@@ -24,6 +24,10 @@ pub(in crate::channel::http) enum Route {
     PromptStream(String),
     /// `POST /api/agents/:name/sessions/:key/abort`
     Abort(String, String),
+    /// `POST /api/agents/:name/sessions/:key/steer`
+    Steer(String, String),
+    /// `POST /api/agents/:name/sessions/:key/compact`
+    Compact(String, String),
     /// Below `/api/agents/:name/sessions`
     Sessions(String, SessionRoute),
 }
@@ -98,6 +102,8 @@ fn find_of_agent(name: String, rest: &[&str]) -> Option<(Route, &'static str)> {
         ["prompt", "stream"] => Some((Route::PromptStream(name), "POST")),
         ["models"] => Some((Route::Quick(Quick::Models(name)), "GET")),
         ["sessions", key, "abort"] => Some((Route::Abort(name, (*key).to_owned()), "POST")),
+        ["sessions", key, "steer"] => Some((Route::Steer(name, (*key).to_owned()), "POST")),
+        ["sessions", key, "compact"] => Some((Route::Compact(name, (*key).to_owned()), "POST")),
         _ => None,
     }
 }
@@ -167,6 +173,11 @@ mod tests {
         check("GET", "/api/agents/a/models", Ok(Route::Quick(Quick::Models("a".into()))));
         let abort = Route::Abort("a".into(), "tui:a/b:1".into());
         check("POST", "/api/agents/a/sessions/tui%3Aa%2Fb%3A1/abort", Ok(abort));
+        let steer = Route::Steer("a".into(), "abort".into());
+        check("POST", "/api/agents/a/sessions/abort/steer", Ok(steer));
+        let compact = Route::Compact("a".into(), "k".into());
+        check("POST", "/api/agents/a/sessions/k/compact", Ok(compact));
+        check("GET", "/api/agents/a/sessions/k/compact", Err(405));
         check("GET", "/api/audit?denied", Ok(Route::Audit));
         check("GET", "/api/usage?by=day", Ok(Route::Usage));
         check("POST", "/api/agents/a/exec", Ok(Route::Exec("a".into())));

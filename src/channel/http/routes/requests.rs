@@ -111,6 +111,14 @@ pub(super) fn session_name(body: &[u8]) -> Checked<String> {
     Ok(name)
 }
 
+/// Body of `POST …/sessions/:key/steer`.
+pub(super) fn steering(body: &[u8]) -> Checked<String> {
+    let mut fields = Fields::parse(body)?;
+    let message = fields.required("message", text)?;
+    fields.nothing_else()?;
+    Ok(message)
+}
+
 /// Body of `PATCH …/sessions/:key/model`.
 pub(super) fn model_choice(body: &[u8]) -> Checked<ModelRef> {
     model_of(Fields::parse(body)?)
