@@ -120,7 +120,7 @@ impl Engine {
         for agent in config.agents.values().filter(|it| only.includes(&it.name)) {
             equipment.insert(agent.name.clone(), equip(&config, agent, &registry, &tool_client)?);
         }
-        let providers = provider::Registry::new(&config.providers);
+        let providers = provider::Registry::new(&config.providers).recording(&redactor);
         keep_costs(&config, only, &providers)?;
         if *only == Only::All {
             warn_at_start(&equipment, &providers);

@@ -6,6 +6,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use super::replay::{Event, PlayedCall, PlayedStop};
 use super::{CallPiece, Delta, Failure, Fault, json};
 use crate::clock::Time;
 use crate::config::{ModelRef, Price};
@@ -94,6 +95,17 @@ impl Assembly {
             Delta::Stop(reason) => self.stop = Some(reason),
             Delta::Mark(beige) => self.message.beige = Some(beige),
         }
+    }
+
+    /// What has come, in the words of a cassette. Arguments that do not read are
+    /// in it as the model wrote them.
+    pub(super) fn played(&self) -> Vec<Event> {
+        let mut events: Vec<Event> = self.parts.iter().flat_map(Part::played).collect();
+        if self.message.usage != Usage::default() {
+            events.push(Event::Usage(self.message.usage.clone()));
+        }
+        events.extend(self.stop.as_ref().map(|it| Event::Stop(PlayedStop::from(it))));
+        events
     }
 
     /// The answer, if it came to its end.
@@ -191,6 +203,37 @@ impl Assembly {
             arguments.push_str(&piece.arguments);
         }
     }
+}
+
+impl Part {
+    fn played(&self) -> Vec<Event> {
+        let (event, signature) = match self {
+            Self::Done(Block::Text(it)) => (Event::Text(it.text.clone()), &it.text_signature),
+            Self::Done(Block::Thinking(it)) if it.redacted == Some(true) => {
+                (Event::Redacted(it.thinking_signature.clone().unwrap_or_default()), &None)
+            }
+            Self::Done(Block::Thinking(it)) => {
+                (Event::Thinking(it.thinking.clone()), &it.thinking_signature)
+            }
+            Self::Call { call, arguments } => {
+                (Event::ToolCall(played_call(call, arguments)), &call.thought_signature)
+            }
+            Self::Done(Block::ToolCall(_) | Block::Image(_) | Block::Unknown(_)) => {
+                return Vec::new();
+            }
+        };
+        let signature = signature.clone().map(Event::Signature);
+        std::iter::once(event).chain(signature).collect()
+    }
+}
+
+fn played_call(call: &ToolCall, text: &str) -> PlayedCall {
+    let arguments = match json::read(text.as_bytes(), MOST_VALUES) {
+        Ok(it @ Value::Object(_)) => it,
+        _ => Value::String(text.to_owned()),
+    };
+    let id = Some(call.id.clone()).filter(|it| !it.is_empty());
+    PlayedCall { id, name: call.name.clone(), arguments }
 }
 
 /// Notes where an answer comes from that holds opaque data.

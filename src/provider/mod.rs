@@ -23,14 +23,17 @@ mod openai_responses;
 mod origin;
 mod pool;
 pub mod probe;
+mod record;
 mod replay;
 mod sse;
 mod tape;
+mod text_tools;
 mod think;
 mod wait;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +49,7 @@ use crate::config::{
     self, Agent, Api, Findings, KeyPath, ModelChoice, ModelFacts, ModelRef, Reach, ThinkingLevel,
 };
 use crate::message::{Assistant, Message, StopReason, Usage};
+use crate::secret::Redactor;
 use crate::worker::Cancel;
 use anthropic::Anthropic;
 use assemble::Assembly;
@@ -55,6 +59,7 @@ use http::{Post, Target};
 use openai_chat::OpenAiChat;
 use openai_responses::OpenAiResponses;
 use pool::{MakeCarrier, Patience, Pool};
+use record::Recorder;
 use replay::Replay;
 use tape::Tape;
 
@@ -242,6 +247,10 @@ struct Entry {
     pool: Pool,
     reach: Reach,
     models: BTreeMap<String, ModelFacts>,
+    /// The cassette that its answers are to be recorded in.
+    record: Option<PathBuf>,
+    /// What records them, where they are.
+    recorder: Option<Recorder>,
 }
 
 impl Fault {
@@ -301,11 +310,24 @@ impl Registry {
         Self { providers: config::by_name(providers.iter().map(entry)) }
     }
 
+    /// The same, which records what the configuration says is recorded; without
+    /// a secret that is known there.
+    #[must_use]
+    pub fn recording(mut self, redactor: &Redactor) -> Self {
+        for entry in self.providers.values_mut() {
+            entry.recorder = entry.record.as_deref().map(|it| Recorder::new(it, redactor));
+        }
+        self
+    }
+
     /// Adds everything that keeps a call from being answered, as far as it can
     /// be seen without one.
     pub fn examine(&self, findings: &mut Findings) {
         for (name, entry) in &self.providers {
             let place = |setting| KeyPath::from(["llm", "providers", name, setting]);
+            if let Some(what) = entry.record.as_deref().and_then(record::obstacle) {
+                findings.error(&place("cassette"), what);
+            }
             match &entry.reach {
                 Reach::Cassette(path) => {
                     let tape = Tape::new(name, Some(path.clone()));
@@ -401,10 +423,19 @@ impl Registry {
             on_delta(&delta);
             assembly.take(delta);
         };
-        match self.carry(request, origin, inactivity, cancel, &mut pass_on) {
+        let carried = self.carry(request, origin, inactivity, cancel, &mut pass_on);
+        let recorder = self.providers.get(&request.model.provider);
+        let recorder = recorder.and_then(|it| it.recorder.as_ref());
+        let recording = recorder.map(|it| (it, assembly.played()));
+        let called = match carried {
             Ok(()) => assembly.finish(),
             Err(fault) => Err(assembly.fail(fault)),
+        };
+        if let Some((recorder, events)) = recording {
+            let fault = called.as_ref().err().map(|it| &it.fault);
+            recorder.record(request, events, fault);
         }
+        called
     }
 
     /// Where a model is asked; empty for one that is played back.
@@ -427,9 +458,8 @@ impl Registry {
         let Some(entry) = self.providers.get(name) else {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
-        let wire = entry.dialect.encode(request, origin)?;
-        let patience = entry.patience(inactivity);
-        entry.pool.call(wire, entry.dialect.decoder(), patience, cancel, pass_on)
+        let (wire, decoder) = entry.speak(request, origin)?;
+        entry.pool.call(wire, decoder, entry.patience(inactivity), cancel, pass_on)
     }
 }
 
@@ -448,7 +478,23 @@ impl Entry {
             pool: Pool::new(name, provider.concurrency, make_carrier),
             reach: provider.reach.clone(),
             models: provider.models.clone(),
+            record: provider.record.clone(),
+            recorder: None,
         }
+    }
+
+    /// The request in the provider's words, and what reads its answer. A
+    /// cassette holds calls as calls, whoever wrote them as text.
+    fn speak(
+        &self,
+        request: &Request<'_>,
+        origin: &Origin<'_>,
+    ) -> Result<(Wire, Box<dyn Decoder>), Fault> {
+        let dialect = self.dialect.as_ref();
+        if request.facts.text_tools && self.api != Api::Replay {
+            return text_tools::speak(dialect, request, origin);
+        }
+        Ok((dialect.encode(request, origin)?, dialect.decoder()))
     }
 
     /// How long a caller waits; a cassette has its own waits.

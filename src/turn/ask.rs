@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::compaction::sent;
 use super::progress::{Half, Halt, Progress};
-use super::{ModelCallEnd, TurnEvent};
+use super::{ModelCallEnd, TurnEvent, cut};
 use crate::clock;
 use crate::config::{ModelChoice, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
@@ -35,7 +35,7 @@ impl Progress<'_> {
             Err(End::CalledOff) => return self.stop(Fault::Cancelled),
             Err(End::Exhausted(it)) => it,
         };
-        let what = exhausted.told(turn.agent);
+        let what = self.with_cut(exhausted.told(turn.agent));
         if !self.half.is_stored {
             self.store_end(StopReason::Error, &what)?;
         }
@@ -56,6 +56,7 @@ impl Progress<'_> {
             system: self.turn.system,
             tools: self.turn.tools,
             thinking: choice.thinking,
+            max_tokens: self.cut_after.map(|it| cut::room(it, &facts)),
             marks: &marks,
             ..Request::new(&choice.model, &facts, without_halves(&messages))
         };
@@ -143,8 +144,8 @@ impl Steps for Progress<'_> {
         match called {
             Ok(answer) => {
                 self.room.was_enough();
-                self.store_answer(answer.message.clone())?;
-                self.half = Half::default();
+                self.store_answer(cut::stored(&answer))?;
+                self.half = cut::left_of(&answer);
                 Ok(Attempt::Answered(answer))
             }
             Err(failure) => {

@@ -7,6 +7,7 @@
 mod ask;
 mod calls;
 mod compaction;
+mod cut;
 mod event;
 mod hands;
 mod limits;
@@ -14,6 +15,7 @@ mod masked;
 mod origin;
 mod progress;
 mod prompt;
+mod repeats;
 mod steering;
 mod summary;
 #[cfg(test)]

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 
 use super::compaction::Room;
 use super::limits::Taken;
-use super::{CUT_AT_LIMIT, Turn, TurnEvent, masked};
+use super::repeats::Repeats;
+use super::{CUT_AT_LIMIT, Turn, TurnEvent, cut, masked};
 use crate::clock::{self, Time};
 use crate::config::ModelChoice;
 use crate::error::{Error, Kind, Result};
@@ -37,6 +38,10 @@ pub(super) struct Progress<'a> {
     pub(super) half: Half,
     /// How much of the conversation the model reads, as far as that showed.
     pub(super) room: Room,
+    /// What its tools were asked before.
+    pub(super) repeats: Repeats,
+    /// Tokens after which the last answer was cut in a call, if it was.
+    pub(super) cut_after: Option<u64>,
 }
 
 /// What is left of a call that failed, until something whole takes its place.
@@ -62,9 +67,20 @@ impl<'a> Progress<'a> {
         cancel: &'a Cancel,
     ) -> Self {
         let chain = Some(Chain::new(turn.choices, turn.health));
-        let (said, half, room) = (VecDeque::new(), Half::default(), Room::default());
-        let (asked, taken) = (turn.choices[0].clone(), Taken::new());
-        Self { turn, conversation, events, cancel, said, taken, chain, asked, half, room }
+        Self {
+            turn,
+            conversation,
+            events,
+            cancel,
+            chain,
+            said: VecDeque::new(),
+            taken: Taken::new(),
+            asked: turn.choices[0].clone(),
+            half: Half::default(),
+            room: Room::default(),
+            repeats: Repeats::default(),
+            cut_after: None,
+        }
     }
 
     pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
@@ -76,6 +92,11 @@ impl<'a> Progress<'a> {
         loop {
             self.check_limits()?;
             let answer = self.ask()?;
+            if cut::is_in_call(&answer) {
+                self.widen(&answer)?;
+                continue;
+            }
+            self.cut_after = None;
             if answer.message.tool_calls().next().is_some() {
                 self.run_calls(&answer)?;
             } else {
@@ -176,7 +197,7 @@ fn note_of(answer: &Assistant) -> Option<&'static str> {
 }
 
 impl Halt {
-    /// With a category that is not that of a fault.
+    /// The turn itself ends, by no fault of a provider or of every one.
     pub(super) fn new(category: &'static str, what: String) -> Self {
         Self { category, error: Error::new(Kind::Internal, what) }
     }

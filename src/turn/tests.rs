@@ -432,6 +432,50 @@ fn a_failed_call_keeps_its_text_and_runs_nothing() -> Result<()> {
     Ok(())
 }
 
+fn cut_in_call() -> String {
+    line(&[text("I try."), exec("rm"), r#"{"stop":"length"}"#.into()])
+}
+
+#[test]
+fn an_answer_that_is_cut_in_a_call_is_asked_for_again() -> Result<()> {
+    let place = Place::new(&(cut_in_call() + &line(&[exec("ls")]) + &line(&[text("done")])))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    assert_eq!(told.result, Ok("done".into()));
+    let want = [
+        "user hi",
+        "answer I try.",
+        "answer ",
+        "call exec {\"command\":\"ls\"}",
+        "result exec: ls",
+        "answer done",
+    ];
+    assert_eq!(place.stored()?, want);
+    Ok(())
+}
+
+#[test]
+fn an_answer_that_is_cut_in_a_call_twice_ends_the_turn() -> Result<()> {
+    let place = Place::new(&(cut_in_call().repeat(2) + &line(&[text("on")])))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    let (_, why) = told.result.err().unwrap_or((Kind::Usage, String::new()));
+    assert!(why.contains("in the middle of a tool call") && why.contains("16384 tokens"), "{why}");
+    assert_eq!(place.stored()?, ["user hi", "answer I try.", "answer I try."]);
+    assert_eq!(place.run("more", &TestHands::default(), &Cancel::never())?.result, Ok("on".into()));
+    Ok(())
+}
+
+#[test]
+fn a_call_that_fails_again_and_again_is_noted() -> Result<()> {
+    let calls = line(&[exec("exit 9"), exec("exit 9"), exec("exit 9"), exec("ls")]);
+    let place = Place::new(&(calls + &line(&[text("ok")])))?;
+    assert_eq!(place.run("hi", &TestHands::default(), &Cancel::never())?.result, Ok("ok".into()));
+    let stored = place.stored()?;
+    assert_eq!(stored[6..8], ["error exec: exit 9", "error exec: exit 9"]);
+    assert!(stored[8].starts_with("error exec: exit 9[This very call has failed 3 times"));
+    assert_eq!(stored[9], "result exec: ls");
+    Ok(())
+}
+
 #[test]
 fn what_is_said_anew_takes_the_place_of_what_failed() -> Result<()> {
     let place = Place::new(&(fails("half") + &line(&[text("whole"), exec("ls")]) + DONE))?;
