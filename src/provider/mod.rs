@@ -17,6 +17,7 @@ mod google;
 mod health;
 mod http;
 mod ids;
+mod joined;
 mod json;
 mod openai_chat;
 mod openai_responses;
@@ -39,7 +40,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use assemble::{Answer, BrokenCall};
+pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
 pub use health::{Cooling, Health};
 pub use origin::Origin;
 pub use pool::Load;
@@ -52,10 +53,10 @@ use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::secret::Redactor;
 use crate::worker::Cancel;
 use anthropic::Anthropic;
-use assemble::Assembly;
 use facts::ModelCard;
 use google::Google;
 use http::{Post, Target};
+use joined::Joined;
 use openai_chat::OpenAiChat;
 use openai_responses::OpenAiResponses;
 use pool::{MakeCarrier, Patience, Pool};
@@ -93,6 +94,9 @@ pub struct Request<'a> {
     /// The `beige` fields that this provider wrote into earlier answers of the
     /// session, oldest first.
     pub marks: &'a [Value],
+    /// Whether every piece is told by itself, as the provider cut it; else what
+    /// came at once is told as one.
+    pub every_piece: bool,
 }
 
 impl<'a> Request<'a> {
@@ -108,6 +112,7 @@ impl<'a> Request<'a> {
             max_tokens: None,
             temperature: None,
             marks: &[],
+            every_piece: false,
         }
     }
 }
@@ -459,6 +464,10 @@ impl Registry {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
         let (wire, decoder) = entry.speak(request, origin)?;
+        let decoder = match request.every_piece {
+            true => decoder,
+            false => Box::new(Joined(decoder)) as Box<dyn Decoder>,
+        };
         entry.pool.call(wire, decoder, entry.patience(inactivity), cancel, pass_on)
     }
 }

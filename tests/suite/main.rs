@@ -11,6 +11,7 @@
 
 mod audit;
 mod bubblewrap;
+mod chat;
 mod cli;
 mod config;
 mod containers;

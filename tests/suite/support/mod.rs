@@ -5,6 +5,7 @@ mod containers;
 mod conversation;
 mod http;
 mod model;
+mod process;
 mod stream;
 mod world;
 
@@ -19,6 +20,7 @@ pub(crate) use model::{
     Answer, Asked, Dialect, KEY, ModelServer, Part, Said, Stop, calls, chunk, runs, says,
     says_and_calls, says_in,
 };
+pub(crate) use process::{end, memory, threads, wait_at_rest};
 pub(crate) use stream::Stream;
 pub(crate) use world::{
     Finished, World, is_alive, peak_memory, provider_at, provider_in, read_until, signal,
