@@ -10,14 +10,16 @@ use super::hub::{self, Event};
 use super::running::Entered;
 use super::subscription::{Detail, Subscription};
 use super::turns::{self, PromptRequest, Work};
-use super::view::{AgentView, ConfigView, Health, ProviderLoad, models_of};
+use super::view::{AgentView, ConfigView, Health, ProviderLoad};
 use super::{Engine, require, session_ref};
 use crate::audit;
+use crate::config::Agent;
 use crate::error::{During, Error, Kind, Result};
 use crate::provider::facts::ModelCard;
 use crate::sandbox::Exit;
 use crate::tool::{Answer, Call, Caller, CommandCall, CoreCall, Equipment, Streams};
 use crate::turn::TurnEvent;
+use crate::usage;
 use crate::worker::Cancel;
 
 /// How long the hub may take for a word; it never waits for a turn.
@@ -81,8 +83,8 @@ impl Handle {
     /// The models that an agent may use, in the order in which they are tried.
     pub fn models(&self, agent: &str) -> Result<Vec<ModelCard>> {
         self.require_agent(agent)?;
-        let config = &self.engine.config;
-        Ok(config.agents.get(agent).map(|it| models_of(it, config)).unwrap_or_default())
+        let choices = self.engine.config.agents.get(agent).into_iter().flat_map(Agent::choices);
+        Ok(choices.filter_map(|it| self.engine.providers.card(it)).collect())
     }
 
     /// Everything that is counted.
@@ -266,6 +268,11 @@ impl Handle {
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()> {
         audit::read(&self.engine.config.home, filter, each).map(drop)
+    }
+
+    /// Adds up what model calls took, over all runs.
+    pub fn usage(&self, query: &usage::Query) -> Result<usage::Summary> {
+        usage::sum(&self.engine.config.home, query)
     }
 
     /// A text with all known secrets masked.

@@ -85,15 +85,13 @@ mod tests {
     use super::*;
     use crate::message::Usage;
     use crate::provider::Fault;
-    use crate::turn::CallRole;
 
     #[test]
     fn calls_and_turns_are_counted_by_how_they_ended() {
         let meter = Meter::default();
         let model = ModelRef { provider: "p".into(), model: "m".into() };
         let usage = Usage { input: u64::MAX, output: 2, ..Usage::default() };
-        let role = CallRole::Main;
-        let sound = ModelCallEnd { role, output_bytes: 1, usage, fault: None };
+        let sound = ModelCallEnd { output_bytes: 1, usage, ..ModelCallEnd::default() };
         let failed = ModelCallEnd { fault: Some(Fault::Cut("cut".into())), ..sound.clone() };
         meter.model_call_ended(&model, &sound);
         meter.model_call_ended(&model, &failed);

@@ -163,7 +163,9 @@ fn try_run(
         today: clock::now(),
     }
     .text();
-    let counted = |model: &ModelRef, end: &ModelCallEnd| engine.meter.model_call_ended(model, end);
+    let counted = |model: &ModelRef, end: &ModelCallEnd| {
+        engine.model_call_ended(&agent.name, key, model, end);
+    };
     let caller = caller(agent, key, model);
     let hands = Equipped::new(&engine.toolbox, &engine.audit, caller, &counted);
     let turn = Turn {

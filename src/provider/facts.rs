@@ -1,9 +1,10 @@
-//! A model as it is told: what a person said of it, and for the rest what is
-//! assumed of one that nobody knows. The one place that has these defaults.
+//! A model as it is told: what a person said of it or what is well known, and
+//! for the rest what is assumed of one that nobody knows. The one place that has
+//! these defaults.
 
 use serde::Serialize;
 
-use crate::config::{Api, ModelFacts, ModelRef, Price};
+use crate::config::{Api, ModelChoice, ModelFacts, Price};
 
 /// Tokens that a model is taken to read.
 pub const CONTEXT_WINDOW: u64 = 128_000;
@@ -54,27 +55,33 @@ pub struct Cost {
     pub cache_write: f64,
 }
 
-/// What is told of a model, by what was said of it.
-pub fn card(model: &ModelRef, api: Api, base_url: Option<&str>, said: &ModelFacts) -> ModelCard {
-    let images = said.images.unwrap_or(false);
+/// What is told of a model, by its facts.
+pub(super) fn card(
+    choice: &ModelChoice,
+    api: Api,
+    base_url: Option<&str>,
+    facts: &ModelFacts,
+) -> ModelCard {
+    let images = facts.images.unwrap_or(false);
+    let model = &choice.model;
     ModelCard {
         id: model.model.clone(),
-        name: said.name.clone().unwrap_or_else(|| model.model.clone()),
+        name: facts.name.clone().unwrap_or_else(|| model.model.clone()),
         provider: model.provider.clone(),
         api: api.name(),
         base_url: base_url.map(str::to_owned),
-        reasoning: said.reasoning.unwrap_or(false),
+        reasoning: facts.reasoning.unwrap_or(false),
         input: if images { vec!["text", "image"] } else { vec!["text"] },
-        cost: said.cost.map(Cost::from),
-        context_window: said.context_window.unwrap_or(CONTEXT_WINDOW),
-        max_tokens: said.max_tokens.unwrap_or(MAX_TOKENS),
-        thinking_level: "off",
+        cost: facts.cost.map(Cost::from),
+        context_window: facts.context_window.unwrap_or(CONTEXT_WINDOW),
+        max_tokens: facts.output_limit().unwrap_or(MAX_TOKENS),
+        thinking_level: choice.thinking.name(),
     }
 }
 
 impl From<Price> for Cost {
     fn from(price: Price) -> Self {
-        let Price { input, output, cache_read, cache_write } = price;
+        let Price { input, output, cache_read, cache_write, long: _ } = price;
         Self { input, output, cache_read, cache_write }
     }
 }
@@ -84,11 +91,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::config::{ModelRef, ThinkingLevel};
 
     #[track_caller]
     fn check(base_url: Option<&str>, said: &ModelFacts, want: Value) {
         let model = ModelRef { provider: "p".into(), model: "m-1".into() };
-        let card = card(&model, Api::OpenAiCompletions, base_url, said);
+        let thinking = ThinkingLevel::Low;
+        let choice = ModelChoice { model, thinking, compaction_threshold: None };
+        let card = card(&choice, Api::OpenAiCompletions, base_url, said);
         assert_eq!(serde_json::to_value(card).ok(), Some(want));
     }
 
@@ -99,7 +109,7 @@ mod tests {
             &ModelFacts::default(),
             json!({"id": "m-1", "name": "m-1", "provider": "p", "api": "openai-completions",
                 "reasoning": false, "input": ["text"], "cost": null, "contextWindow": 128_000,
-                "maxTokens": 8192, "thinkingLevel": "off"}),
+                "maxTokens": 8192, "thinkingLevel": "low"}),
         );
     }
 
@@ -111,7 +121,13 @@ mod tests {
             max_tokens: Some(10),
             reasoning: Some(true),
             images: Some(true),
-            cost: Some(Price { input: 0.5, output: 2.0, cache_read: 0.1, cache_write: 0.0 }),
+            cost: Some(Price {
+                input: 0.5,
+                output: 2.0,
+                cache_read: 0.1,
+                cache_write: 0.0,
+                long: None,
+            }),
             ..ModelFacts::default()
         };
         check(
@@ -121,7 +137,7 @@ mod tests {
                 "baseUrl": "http://127.0.0.1:9/v1", "reasoning": true,
                 "input": ["text", "image"],
                 "cost": {"input": 0.5, "output": 2.0, "cacheRead": 0.1, "cacheWrite": 0.0},
-                "contextWindow": 1000, "maxTokens": 10, "thinkingLevel": "off"}),
+                "contextWindow": 1000, "maxTokens": 10, "thinkingLevel": "low"}),
         );
     }
 }

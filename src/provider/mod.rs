@@ -6,6 +6,7 @@
 
 mod anthropic;
 mod assemble;
+mod catalog;
 pub mod chain;
 pub mod facts;
 mod failure;
@@ -22,14 +23,17 @@ mod openai_responses;
 mod origin;
 mod pool;
 pub mod probe;
+mod record;
 mod replay;
 mod sse;
 mod tape;
+mod text_tools;
 mod think;
 mod wait;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,16 +45,21 @@ pub use origin::Origin;
 pub use pool::Load;
 
 use crate::clock;
-use crate::config::{self, Api, Findings, KeyPath, ModelFacts, ModelRef, Reach, ThinkingLevel};
+use crate::config::{
+    self, Agent, Api, Findings, KeyPath, ModelChoice, ModelFacts, ModelRef, Reach, ThinkingLevel,
+};
 use crate::message::{Assistant, Message, StopReason, Usage};
+use crate::secret::Redactor;
 use crate::worker::Cancel;
 use anthropic::Anthropic;
 use assemble::Assembly;
+use facts::ModelCard;
 use google::Google;
 use http::{Post, Target};
 use openai_chat::OpenAiChat;
 use openai_responses::OpenAiResponses;
 use pool::{MakeCarrier, Patience, Pool};
+use record::Recorder;
 use replay::Replay;
 use tape::Tape;
 
@@ -238,6 +247,10 @@ struct Entry {
     pool: Pool,
     reach: Reach,
     models: BTreeMap<String, ModelFacts>,
+    /// The cassette that its answers are to be recorded in.
+    record: Option<PathBuf>,
+    /// What records them, where they are.
+    recorder: Option<Recorder>,
 }
 
 impl Fault {
@@ -297,11 +310,24 @@ impl Registry {
         Self { providers: config::by_name(providers.iter().map(entry)) }
     }
 
+    /// The same, which records what the configuration says is recorded; without
+    /// a secret that is known there.
+    #[must_use]
+    pub fn recording(mut self, redactor: &Redactor) -> Self {
+        for entry in self.providers.values_mut() {
+            entry.recorder = entry.record.as_deref().map(|it| Recorder::new(it, redactor));
+        }
+        self
+    }
+
     /// Adds everything that keeps a call from being answered, as far as it can
     /// be seen without one.
     pub fn examine(&self, findings: &mut Findings) {
         for (name, entry) in &self.providers {
             let place = |setting| KeyPath::from(["llm", "providers", name, setting]);
+            if let Some(what) = entry.record.as_deref().and_then(record::obstacle) {
+                findings.error(&place("cassette"), what);
+            }
             match &entry.reach {
                 Reach::Cassette(path) => {
                     let tape = Tape::new(name, Some(path.clone()));
@@ -317,10 +343,37 @@ impl Registry {
         }
     }
 
-    /// What is known of a model; nothing, if nobody said anything of it.
+    /// What is known of a model: what a person said of it, and for the rest
+    /// what is well known.
     pub fn facts(&self, model: &ModelRef) -> ModelFacts {
-        let entry = self.providers.get(&model.provider);
-        entry.and_then(|it| it.models.get(&model.model)).cloned().unwrap_or_default()
+        let known = catalog::known(self.endpoint(model), &model.model);
+        let said = self.providers.get(&model.provider).and_then(|it| it.models.get(&model.model));
+        match said {
+            Some(said) => catalog::completed(said, known),
+            None => known,
+        }
+    }
+
+    /// A model as clients see it; `None` if there is no such provider.
+    pub fn card(&self, choice: &ModelChoice) -> Option<ModelCard> {
+        let entry = self.providers.get(&choice.model.provider)?;
+        let base_url = Some(self.endpoint(&choice.model)).filter(|it| !it.is_empty());
+        Some(facts::card(choice, entry.api, base_url, &self.facts(&choice.model)))
+    }
+
+    /// Adds each limit on costs that could not be kept, since the price of a
+    /// model of its agent is not known.
+    pub fn examine_costs<'a>(
+        &self,
+        agents: impl Iterator<Item = &'a Agent>,
+        findings: &mut Findings,
+    ) {
+        for agent in agents.filter(|it| it.limits.max_turn_cost.is_some()) {
+            let place = KeyPath::from(["agents", &agent.name, "limits", "maxTurnCostUsd"]);
+            for choice in agent.choices().filter(|it| self.facts(&it.model).cost.is_none()) {
+                findings.error(&place, unpriced(&choice.model));
+            }
+        }
     }
 
     /// The protocol that a model is spoken to by, as session files name it;
@@ -370,10 +423,19 @@ impl Registry {
             on_delta(&delta);
             assembly.take(delta);
         };
-        match self.carry(request, origin, inactivity, cancel, &mut pass_on) {
+        let carried = self.carry(request, origin, inactivity, cancel, &mut pass_on);
+        let recorder = self.providers.get(&request.model.provider);
+        let recorder = recorder.and_then(|it| it.recorder.as_ref());
+        let recording = recorder.map(|it| (it, assembly.played()));
+        let called = match carried {
             Ok(()) => assembly.finish(),
             Err(fault) => Err(assembly.fail(fault)),
+        };
+        if let Some((recorder, events)) = recording {
+            let fault = called.as_ref().err().map(|it| &it.fault);
+            recorder.record(request, events, fault);
         }
+        called
     }
 
     /// Where a model is asked; empty for one that is played back.
@@ -396,9 +458,8 @@ impl Registry {
         let Some(entry) = self.providers.get(name) else {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
-        let wire = entry.dialect.encode(request, origin)?;
-        let patience = entry.patience(inactivity);
-        entry.pool.call(wire, entry.dialect.decoder(), patience, cancel, pass_on)
+        let (wire, decoder) = entry.speak(request, origin)?;
+        entry.pool.call(wire, decoder, entry.patience(inactivity), cancel, pass_on)
     }
 }
 
@@ -417,7 +478,23 @@ impl Entry {
             pool: Pool::new(name, provider.concurrency, make_carrier),
             reach: provider.reach.clone(),
             models: provider.models.clone(),
+            record: provider.record.clone(),
+            recorder: None,
         }
+    }
+
+    /// The request in the provider's words, and what reads its answer. A
+    /// cassette holds calls as calls, whoever wrote them as text.
+    fn speak(
+        &self,
+        request: &Request<'_>,
+        origin: &Origin<'_>,
+    ) -> Result<(Wire, Box<dyn Decoder>), Fault> {
+        let dialect = self.dialect.as_ref();
+        if request.facts.text_tools && self.api != Api::Replay {
+            return text_tools::speak(dialect, request, origin);
+        }
+        Ok((dialect.encode(request, origin)?, dialect.decoder()))
     }
 
     /// How long a caller waits; a cassette has its own waits.
@@ -434,6 +511,15 @@ impl Entry {
             inactivity,
         }
     }
+}
+
+fn unpriced(model: &ModelRef) -> String {
+    let ModelRef { provider, model } = model;
+    format!(
+        "the price of `{provider}/{model}` is not known, so that this limit could not be kept; say \
+         llm.providers.{provider}.models.{model:?}.cost: {{ input: …, output: … }} in US dollars a \
+         million tokens (0 if it costs nothing), or leave the limit out"
+    )
 }
 
 /// The two ends of a provider: its dialect, and what carries it.

@@ -1,16 +1,19 @@
 //! One answer of a turn: what is asked of which model, what is told of the
 //! answer while it comes, and how it and what failed before it are stored.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use super::compaction::sent;
 use super::progress::{Half, Halt, Progress};
-use super::{CallRole, ModelCallEnd, TurnEvent};
+use super::{ModelCallEnd, TurnEvent, cut};
 use crate::clock;
 use crate::config::{ModelChoice, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
 use crate::provider::{Answer, Delta, Failure, Fault, Request};
+use crate::usage::Role;
 
 /// How much of what was said is kept beside the last answer, in bytes, for the
 /// event that tells of a failed turn; all of it is in the session.
@@ -32,17 +35,18 @@ impl Progress<'_> {
             Err(End::CalledOff) => return self.stop(Fault::Cancelled),
             Err(End::Exhausted(it)) => it,
         };
-        let what = exhausted.told(turn.agent);
+        let what = self.with_cut(exhausted.told(turn.agent));
         if !self.half.is_stored {
             self.store_end(StopReason::Error, &what)?;
         }
-        Err(Halt::exhausted(exhausted.category, what))
+        Err(Halt::new(exhausted.category, what))
     }
 
     /// Asks that model; `is_seen` is set once something of its answer is told.
     fn call_model(
         &mut self,
         choice: &ModelChoice,
+        watch: &mut Watch,
         is_seen: &mut bool,
     ) -> Result<Answer, Box<Failure>> {
         let marks = self.marks_of(&choice.model);
@@ -52,12 +56,14 @@ impl Progress<'_> {
             system: self.turn.system,
             tools: self.turn.tools,
             thinking: choice.thinking,
+            max_tokens: self.cut_after.map(|it| cut::room(it, &facts)),
             marks: &marks,
             ..Request::new(&choice.model, &facts, without_halves(&messages))
         };
         let events = &mut self.events;
         let inactivity = self.turn.limits.inactivity;
         self.turn.providers.call(&request, inactivity, self.cancel, &mut |delta| {
+            watch.saw(delta);
             let event = match delta {
                 Delta::Text(it) => TurnEvent::TextDelta { delta: it.clone() },
                 Delta::Thinking(it) => TurnEvent::ThinkingDelta { delta: it.clone() },
@@ -93,12 +99,13 @@ impl Progress<'_> {
 
     pub(super) fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
         let text = message.text();
-        let is_priced = self.turn.providers.facts(&self.asked.model).cost.is_some();
+        let price = self.turn.providers.facts(&self.asked.model).cost;
+        self.count_call(&message, price);
         // Of a call that failed before anything came there is nothing to tell.
         let has_failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
         let is_nothing = message.content.is_empty() && message.usage == Usage::default();
         let is_told = !(has_failed && is_nothing);
-        let usage = usage_event(&message.usage, is_priced);
+        let usage = usage_event(&message.usage, price.is_some());
         self.store(Message::Assistant(Box::new(message)), clock::now())?;
         self.keep_said(text);
         if is_told {
@@ -128,16 +135,17 @@ impl Steps for Progress<'_> {
 
     fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt, Halt> {
         self.make_room(choice)?;
+        self.check_spent()?;
         let told = self.turn.hands.model_call_begins(&choice.model)?;
         self.asked = choice.clone();
-        let mut is_seen = false;
-        let called = self.call_model(choice, &mut is_seen);
-        told(end_of(&called, CallRole::Main));
+        let (mut watch, mut is_seen) = (Watch::start(), false);
+        let called = self.call_model(choice, &mut watch, &mut is_seen);
+        told(end_of(&called, Role::Main, &watch));
         match called {
             Ok(answer) => {
                 self.room.was_enough();
-                self.store_answer(answer.message.clone())?;
-                self.half = Half::default();
+                self.store_answer(cut::stored(&answer))?;
+                self.half = cut::left_of(&answer);
                 Ok(Attempt::Answered(answer))
             }
             Err(failure) => {
@@ -177,13 +185,44 @@ fn without_halves(messages: &[Message]) -> &[Message] {
     &messages[..whole.map_or(0, |it| it + 1)]
 }
 
-pub(super) fn end_of(called: &Result<Answer, Box<Failure>>, role: CallRole) -> ModelCallEnd {
+/// How long a call takes.
+pub(super) struct Watch {
+    begun: Instant,
+    first: Option<Duration>,
+}
+
+impl Watch {
+    pub(super) fn start() -> Self {
+        Self { begun: Instant::now(), first: None }
+    }
+
+    /// Notes the first that a model says; figures and marks are not said.
+    pub(super) fn saw(&mut self, delta: &Delta) {
+        let is_said = !matches!(delta, Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_));
+        if is_said && self.first.is_none() {
+            self.first = Some(self.begun.elapsed());
+        }
+    }
+}
+
+/// How a call ended that was made for this.
+pub(super) fn end_of(
+    called: &Result<Answer, Box<Failure>>,
+    role: Role,
+    watch: &Watch,
+) -> ModelCallEnd {
     let (message, fault) = match called {
         Ok(answer) => (&answer.message, None),
         Err(failure) => (&failure.partial, Some(failure.fault.clone())),
     };
-    let output_bytes = message.text().len() as u64;
-    ModelCallEnd { role, output_bytes, usage: message.usage.clone(), fault }
+    ModelCallEnd {
+        role,
+        output_bytes: message.text().len() as u64,
+        usage: message.usage.clone(),
+        fault,
+        duration: watch.begun.elapsed(),
+        first_token: watch.first,
+    }
 }
 
 /// A price that nobody knows is not told as nothing.

@@ -33,13 +33,12 @@ impl Progress<'_> {
                 tool: call.name.clone(),
                 params: call.arguments.clone(),
             });
-            let result = match broken {
-                Some(broken) => tool_error(format!(
-                    "`{}` was not run: {}. Call it again with a JSON object.",
-                    call.name, broken.why
-                )),
+            let mut result = match broken {
+                Some(broken) => tool_error(not_run(&call.name, &broken.why)),
                 None => self.run_call(call),
             };
+            let note = self.repeats.note(call, &result.content, result.is_error);
+            result.content.extend(note.map(Block::text));
             self.end_call(call, result)?;
         }
         heard.extend(self.turn.steering.heard());
@@ -114,6 +113,13 @@ impl From<tool::Answer> for CallResult {
         let content = answer.content.into_iter().map(block).collect();
         Self { content, is_error: answer.is_error, exit_code }
     }
+}
+
+/// What a model is told of a call that does not read. One that it wrote as text
+/// may name no tool.
+fn not_run(tool: &str, why: &str) -> String {
+    let what = if tool.is_empty() { "The call".to_owned() } else { format!("`{tool}`") };
+    format!("{what} was not run: {why}. Call it again with a JSON object.")
 }
 
 fn tool_error(text: String) -> CallResult {

@@ -5,17 +5,18 @@
 
 use std::borrow::Cow;
 
-use super::ask::{end_of, usage_event};
+use super::ask::{Watch, end_of, usage_event};
 use super::event::CompactionReason;
 use super::progress::{Halt, Progress};
 use super::summary::{self, Material};
-use super::{CallRole, Turn, TurnEvent, masked};
+use super::{Turn, TurnEvent, masked};
 use crate::clock;
 use crate::config::{Api, ModelChoice, ModelFacts, ModelRef};
 use crate::message::{Assistant, Message};
 use crate::provider::facts::{CONTEXT_WINDOW, MAX_TOKENS};
-use crate::provider::{Fault, Request};
+use crate::provider::{Delta, Fault, Request};
 use crate::session::{Conversation, Mark, shortened, tokens_of, tokens_of_text};
+use crate::usage::Role;
 
 /// Tokens of a model's window that are kept free; at most half of it.
 const RESERVE: u64 = 16_384;
@@ -219,6 +220,7 @@ impl Progress<'_> {
         message: String,
         longest: u64,
     ) -> Result<Result<Box<Assistant>, Fault>, Halt> {
+        self.check_spent()?;
         let told = self.turn.hands.model_call_begins(&choice.model)?;
         let messages = [Message::user(message, clock::now())];
         let marks = self.marks_of(&choice.model);
@@ -229,14 +231,20 @@ impl Progress<'_> {
             ..Request::new(&choice.model, facts, &messages)
         };
         let inactivity = self.turn.limits.inactivity;
-        let called = self.turn.providers.call(&request, inactivity, self.cancel, &mut |_| ());
-        told(end_of(&called, CallRole::Compaction));
+        let mut watch = Watch::start();
+        let mut saw = |delta: &Delta| watch.saw(delta);
+        let called = self.turn.providers.call(&request, inactivity, self.cancel, &mut saw);
+        told(end_of(&called, Role::Compaction, &watch));
         Ok(match called {
             Ok(answer) => {
+                self.count_call(&answer.message, facts.cost);
                 (self.events)(usage_event(&answer.message.usage, facts.cost.is_some()));
                 Ok(Box::new(answer.message))
             }
-            Err(failure) => Err(failure.fault),
+            Err(failure) => {
+                self.count_call(&failure.partial, facts.cost);
+                Err(failure.fault)
+            }
         })
     }
 
@@ -308,7 +316,7 @@ fn threshold(window: Option<u64>, said: Option<u64>, too_long_at: Option<u64>) -
 
 /// Tokens that a summary may have, so that it and what stays leave room.
 fn longest_summary(facts: &ModelFacts, threshold: u64) -> u64 {
-    let most = facts.max_tokens.unwrap_or(MAX_TOKENS).min(LONGEST_SUMMARY);
+    let most = facts.output_limit().unwrap_or(MAX_TOKENS).min(LONGEST_SUMMARY);
     most.min(threshold / 4).max(LEAST_SENT)
 }
 

@@ -114,7 +114,8 @@ pub enum TurnEvent {
     },
     /// The turn failed; what was done stays in the session.
     Error {
-        /// A word for programs: `aborted`, `max_turns`, that of a provider's
+        /// A word for programs: `aborted`, that of a limit (`max_turns`,
+        /// `max_seconds`, `max_tokens`, `max_cost`), that of a provider's
         /// fault, or of a failure of ours ([`category_of`]).
         category: &'static str,
         /// A sentence for people.

@@ -7,12 +7,15 @@
 mod ask;
 mod calls;
 mod compaction;
+mod cut;
 mod event;
 mod hands;
+mod limits;
 mod masked;
 mod origin;
 mod progress;
 mod prompt;
+mod repeats;
 mod steering;
 mod summary;
 #[cfg(test)]
@@ -25,6 +28,8 @@ pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 pub use steering::Steering;
 pub use veil::Veil;
 
+use std::time::Duration;
+
 use crate::config::{Limits, ModelChoice, ModelRef};
 use crate::error::Result;
 use crate::message::{Assistant, Usage};
@@ -32,6 +37,7 @@ use crate::provider::{Fault, Health, Registry, ToolDefinition};
 use crate::secret::Redactor;
 use crate::session::Conversation;
 use crate::tool::{self, CoreCall};
+use crate::usage::Role;
 use crate::worker::Cancel;
 use progress::Progress;
 
@@ -77,26 +83,21 @@ pub trait Hands {
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>>;
 }
 
-/// What a model is called for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CallRole {
-    /// To answer.
-    Main,
-    /// To summarise what was before.
-    Compaction,
-}
-
-/// How a model call ended, for the audit log and the counters.
-#[derive(Clone, Debug, PartialEq)]
+/// How a model call ended, for the audit log, the usage log and the counters.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelCallEnd {
     /// What it was for.
-    pub role: CallRole,
+    pub role: Role,
     /// Length of the answer's text in bytes.
     pub output_bytes: u64,
     /// What it took, as far as the provider said.
     pub usage: Usage,
     /// What went wrong.
     pub fault: Option<Fault>,
+    /// How long it took, waiting in the provider's line included.
+    pub duration: Duration,
+    /// How long until the model said something; `None` if it never did.
+    pub first_token: Option<Duration>,
 }
 
 impl Turn<'_> {

@@ -12,6 +12,7 @@ use crate::gateway::{Detail, Figures, Handle, Place, PromptRequest, SessionChang
 use crate::sandbox::Exit;
 use crate::session::{Listed, Page, Told, Which};
 use crate::tool::{self, CommandCall, Streams};
+use crate::usage::Query;
 use crate::worker::Cancel;
 
 /// One line of the audit log at a time; whether it wants more.
@@ -73,6 +74,8 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription>;
     /// Goes through the audit log.
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()>;
+    /// Adds up what model calls took.
+    fn usage(&self, query: &Query) -> Result<Value>;
     /// Lists sessions.
     fn sessions(&self, which: &Which, each: EachSession) -> Result<()>;
     /// Tells a session: `first` what it is, then its messages.
@@ -170,6 +173,10 @@ impl Engine for Handle {
 
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()> {
         self.audit(filter, each)
+    }
+
+    fn usage(&self, query: &Query) -> Result<Value> {
+        self.usage(query).map(|it| it.document())
     }
 
     fn sessions(&self, which: &Which, each: EachSession) -> Result<()> {

@@ -30,6 +30,7 @@ use crate::secret::Secret;
 use crate::session::{Listed, Page, Which};
 use crate::tool::{self, CommandCall, Streams};
 use crate::turn::TurnEvent;
+use crate::usage::Query;
 use crate::worker::Worker;
 
 const NEVER: Duration = Duration::from_secs(60);
@@ -291,6 +292,13 @@ impl Engine for Small {
         }
         let count = if filter.denied { 0 } else { 3 };
         (0..count).try_for_each(|seq| each(&format!("{{\"seq\":{seq}}}")).map(|_| ()))
+    }
+
+    fn usage(&self, query: &Query) -> Result<Value> {
+        match query.agent.as_deref() {
+            Some("broken") => Err(Error::new(Kind::Internal, "no file")),
+            agent => Ok(json!({ "by": query.by.name(), "agent": agent })),
+        }
     }
 
     fn mask(&self, text: &str) -> String {
@@ -639,6 +647,15 @@ fn strangers_learn_no_figures() {
         assert_eq!(split(&text).0, want, "{line}");
     }
     assert!(api.told.is_empty());
+}
+
+#[test]
+fn usage_is_summed_up_as_is_asked() {
+    let api = Api::new();
+    api.check("GET /api/usage", "", 200, json!({ "by": "model", "agent": null }));
+    api.check("GET /api/usage?by=day&agent=a", "", 200, json!({ "by": "day", "agent": "a" }));
+    api.refuses("GET /api/usage?agent=broken", "", 500, "no file");
+    api.refuses("GET /api/usage?by=x", "", 400, "`by`");
 }
 
 #[test]

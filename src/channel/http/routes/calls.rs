@@ -22,6 +22,7 @@ use crate::gateway::{Detail, PromptRequest, Subscription, Told};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::tool::Streams;
 use crate::turn::TurnEvent;
+use crate::usage::Query;
 use crate::worker::{Cancel, scoped};
 
 /// Events of a command that may wait for a slow client.
@@ -35,6 +36,7 @@ impl<E: Engine> Call<E> {
             Task::Prompt(request) => self.prompt(request),
             Task::PromptStream(request) => self.prompt_stream(request),
             Task::Audit(filter) => self.audit(&filter),
+            Task::Usage(query) => self.usage(&query),
             Task::Session(task) => self.session(task),
             Task::Abort(agent, key) => self.abort(&agent, &key),
             Task::Steer(agent, key, message) => self.steer(&agent, &key, &message),
@@ -155,6 +157,14 @@ impl<E: Engine> Call<E> {
         let mut list = Array::new(self.reply, "{\"records\":[");
         let told = self.engine.audit(filter, &mut |record| list.add(record).map(|()| true));
         list.finish(&self.engine, told.map(|()| "}".into()));
+    }
+
+    fn usage(self, query: &Query) {
+        let answer = match self.engine.usage(query) {
+            Ok(summary) => Answer::json(&summary),
+            Err(error) => refusal(&self.engine, &error),
+        };
+        send(self.reply, &answer);
     }
 }
 

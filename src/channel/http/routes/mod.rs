@@ -28,6 +28,7 @@ use super::stream::Reply;
 use crate::audit::Filter;
 use crate::clock;
 use crate::gateway::{PromptRequest, SessionChange};
+use crate::usage::Query;
 use crate::worker::{Cancel, Crew};
 use requests::{Checked, PromptBody, ToolRequest};
 use sessions::SessionTask;
@@ -60,6 +61,7 @@ enum Task {
     Prompt(PromptRequest),
     PromptStream(PromptRequest),
     Audit(Filter),
+    Usage(Query),
     Session(SessionTask),
     Abort(String, String),
     /// Agent, session, and what is said to its turn.
@@ -109,6 +111,10 @@ impl<E: Engine> Routes<E> {
             Route::Audit => {
                 let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
                 Task::Audit(checked(requests::audit_filter(query, clock::now()))?)
+            }
+            Route::Usage => {
+                let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
+                Task::Usage(checked(requests::usage_query(query, clock::now()))?)
             }
             Route::Exec(agent) => {
                 self.require(&agent)?;

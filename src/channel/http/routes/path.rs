@@ -12,6 +12,8 @@ pub(in crate::channel::http) enum Route {
     Quick(Quick),
     /// `GET /api/audit`
     Audit,
+    /// `GET /api/usage`
+    Usage,
     /// `POST /api/agents/:name/exec`
     Exec(String),
     /// `POST /api/agents/:name/exec/stream`
@@ -86,6 +88,7 @@ fn find(parts: &[String]) -> Option<(Route, &'static str)> {
         ["api", "gateway", "restart"] => Some((Route::Quick(Quick::Restart), "POST")),
         ["api", "agents"] => Some((Route::Quick(Quick::Agents), "GET")),
         ["api", "audit"] => Some((Route::Audit, "GET")),
+        ["api", "usage"] => Some((Route::Usage, "GET")),
         ["api", "agents", name, rest @ ..] => find_of_agent((*name).to_owned(), rest),
         _ => None,
     }
@@ -176,6 +179,7 @@ mod tests {
         check("POST", "/api/agents/a/sessions/k/compact", Ok(compact));
         check("GET", "/api/agents/a/sessions/k/compact", Err(405));
         check("GET", "/api/audit?denied", Ok(Route::Audit));
+        check("GET", "/api/usage?by=day", Ok(Route::Usage));
         check("POST", "/api/agents/a/exec", Ok(Route::Exec("a".into())));
         check("POST", "/api/agents/a/prompt/stream", Ok(Route::PromptStream("a".into())));
         check("POST", "/api/agents/constructor/exec", Ok(Route::Exec("constructor".into())));
