@@ -92,7 +92,7 @@ fn with_history(world: &World, server: &ModelServer, messages: usize) {
     server.play([says("hello")]);
     assert_eq!(world.answer("api:1", "hi"), "hello");
     let message = |number: usize| {
-        let role = if number % 2 == 0 { "user" } else { "assistant" };
+        let role = ["user", "assistant"][number % 2];
         json!({"type": "message", "message": {"role": role, "content": long(number)}})
     };
     world.append("api:1", (0..messages).map(message).collect());
@@ -213,7 +213,8 @@ fn a_turn_that_is_too_long_by_itself_is_parted_between_two_answers() {
 
 #[test]
 fn a_summary_that_is_none_leaves_the_history_as_it_was_and_the_turn_goes_on() {
-    let kinds: [(fn() -> Answer, &str); 5] = [
+    type Summary = fn() -> Answer;
+    let kinds: [(Summary, &str); 5] = [
         (|| says(&"word ".repeat(10_000)), "not shorter"),
         (|| says(" \n"), "no summary"),
         (|| Answer::error(500, "out of order"), "out of order"),
