@@ -71,17 +71,13 @@ impl Progress<'_> {
     /// Where that comes to nothing the call is made all the same.
     pub(super) fn make_room(&mut self, choice: &ModelChoice) -> Result<(), Halt> {
         self.room.be_of(&choice.model);
-        let threshold = self.threshold(choice);
         let tokens = self.tokens();
-        if tokens <= threshold || tokens < self.room.rests_until || self.cancel.is_cancelled() {
+        // Less is sent only where a compaction came to nothing, or to too little.
+        let rests = tokens < self.room.rests_until || self.room.most_sent.is_some();
+        if tokens <= self.threshold(choice) || rests || self.cancel.is_cancelled() {
             return Ok(());
         }
-        self.compact(choice, CompactionReason::Threshold)?;
-        let tokens = self.tokens();
-        if tokens > threshold {
-            self.room.rests_until = tokens.saturating_add(threshold / 8);
-        }
-        Ok(())
+        self.compact(choice, CompactionReason::Threshold).map(drop)
     }
 
     /// After a call that a provider refused since the conversation is too long:
@@ -166,6 +162,10 @@ impl Progress<'_> {
         };
         let has_compacted = failure.is_none();
         self.tell_compaction(before, failure);
+        let (tokens, threshold) = (self.tokens(), self.threshold(choice));
+        if !has_compacted || tokens > threshold {
+            self.room.rests_until = tokens.saturating_add(threshold / 8);
+        }
         match self.cancel.is_cancelled() {
             true if reason == CompactionReason::Asked => Err(Halt::from(Fault::Cancelled)),
             true => self.stop(Fault::Cancelled).map(|()| false),

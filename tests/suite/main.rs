@@ -9,6 +9,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod anthropic;
 mod audit;
 mod bubblewrap;
 mod chat;
@@ -25,6 +26,7 @@ mod fallback;
 mod faults;
 mod full_disk;
 mod gateway;
+mod google;
 mod histories;
 mod hostile;
 mod http;
@@ -39,6 +41,7 @@ mod podman;
 mod prompt;
 mod recording;
 mod residents;
+mod responses;
 mod sandbox;
 mod sessions;
 mod shells;
