@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::turns::from_choice;
 use super::{Engine, Handle, session_ref};
-use crate::clock;
+use crate::clock::{self, Time};
 use crate::config::{Agent, ModelChoice, ModelRef, ThinkingLevel};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Assistant, Message, StopReason};
@@ -200,7 +200,8 @@ impl Talk<'_> {
             ..Request::new(&choice.model, &facts, self.messages)
         };
         let api = engine.providers.api_name(&choice.model);
-        let answer = Assembly::new(api, &choice.model, clock::now()).at(facts.cost);
+        let at = clock::now();
+        let answer = Assembly::new(api, &choice.model, at).at(facts.cost);
         self.tell(ChatEvent::Asked(Box::new(answer)));
         let (events, is_seen) = (&mut *self.events, &mut self.is_seen);
         let mut tell = |delta| {
@@ -214,7 +215,7 @@ impl Talk<'_> {
             veil.pass(delta);
         });
         veil.end();
-        called
+        dated(called, at)
     }
 
     /// Tells the end, or gives the error of what was never begun.
@@ -251,6 +252,20 @@ impl Talk<'_> {
             _ => StopReason::Error,
         };
         Assistant { stop_reason, error_message: Some(why), ..partial }
+    }
+}
+
+/// The message with the time that was told when it began.
+fn dated(called: Result<Answer, Box<Failure>>, at: Time) -> Result<Answer, Box<Failure>> {
+    match called {
+        Ok(mut answer) => {
+            answer.message.timestamp = at.unix_millis();
+            Ok(answer)
+        }
+        Err(mut failure) => {
+            failure.partial.timestamp = at.unix_millis();
+            Err(failure)
+        }
     }
 }
 
