@@ -48,6 +48,7 @@ pub trait Steps {
 
 /// What came of one call.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is moved on")]
 pub enum Attempt {
     /// A whole answer.
     Answered(Answer),

@@ -6,6 +6,7 @@
 
 mod anthropic;
 mod assemble;
+mod body;
 pub mod chain;
 pub mod facts;
 mod failure;
@@ -129,6 +130,12 @@ pub trait Provider: Send + Sync {
 
     /// Reads one answer.
     fn decoder(&self) -> Box<dyn Decoder>;
+
+    /// What is asked for the models of the server at that base URL; the body
+    /// counts for nothing.
+    fn question(&self, _base_url: &str) -> Wire {
+        Wire { path: "/models".into(), ..Wire::default() }
+    }
 
     /// The header that holds the key, and what stands before it there.
     fn key_header(&self) -> (&'static str, &'static str) {
@@ -285,10 +292,13 @@ impl Registry {
         cancel: &Cancel,
         on_delta: &mut dyn FnMut(&Delta),
     ) -> Result<Answer, Box<Failure>> {
-        let origin = Origin::new(request.model, self.endpoint(request.model));
+        let origin = Origin::new(request.model, self.endpoint(request.model))
+            .speaking(self.api_name(request.model));
         match self.call_once(request, &origin, inactivity, cancel, on_delta) {
             // Once, and before anything of an answer has come.
-            Err(failure) if matches!(failure.fault, Fault::Stale(_)) => {
+            Err(failure)
+                if matches!(failure.fault, Fault::Stale(_)) && failure.partial.is_empty() =>
+            {
                 log::info!("{}: asked again without opaque data", failure.fault);
                 self.call_once(request, &origin.without_opaque(), inactivity, cancel, on_delta)
             }

@@ -9,6 +9,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod anthropic;
 mod audit;
 mod bubblewrap;
 mod cli;
@@ -23,6 +24,7 @@ mod fallback;
 mod faults;
 mod full_disk;
 mod gateway;
+mod google;
 mod histories;
 mod hostile;
 mod http;
@@ -37,6 +39,7 @@ mod podman;
 mod prompt;
 mod recording;
 mod residents;
+mod responses;
 mod sandbox;
 mod sessions;
 mod shells;
