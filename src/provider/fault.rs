@@ -1,7 +1,9 @@
-//! Why a call came to no whole answer. What happens next hangs on it, so it is
-//! an enum; its words are for people.
+//! How a call that came to no whole answer has failed. What happens next hangs
+//! on the kind; the text is for people.
 
 use std::fmt;
+
+use crate::message::Assistant;
 
 /// Why there is no whole answer. What happens next hangs on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,6 +28,16 @@ pub enum Fault {
     /// The fault is on our side, such as a cassette that does not read; another
     /// model would not help.
     Ours(String),
+}
+
+/// A call that came to no whole answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Failure {
+    /// Why.
+    pub fault: Fault,
+    /// What had come by then, without tool calls: those of a cut answer are
+    /// neither run nor stored.
+    pub partial: Assistant,
 }
 
 impl Fault {

@@ -44,14 +44,14 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
-pub use fault::Fault;
+pub use fault::{Failure, Fault};
 pub use health::{Cooling, Health};
 pub use origin::Origin;
 pub use pool::Load;
 
 use crate::clock;
 use crate::config::{self, Api, ModelFacts, ModelRef, Reach, ThinkingLevel};
-use crate::message::{Assistant, Message, StopReason, Usage};
+use crate::message::{Message, StopReason, Usage};
 use crate::secret::Redactor;
 use crate::worker::Cancel;
 use anthropic::Anthropic;
@@ -209,16 +209,6 @@ pub struct CallPiece {
     pub name: Option<String>,
     /// More of the arguments' JSON text.
     pub arguments: String,
-}
-
-/// A call that came to no whole answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
-    /// Why.
-    pub fault: Fault,
-    /// What had come by then, without tool calls: those of a cut answer are
-    /// neither run nor stored.
-    pub partial: Assistant,
 }
 
 /// The providers of a configuration. Dropping it ends their threads, and cuts
