@@ -116,16 +116,6 @@ impl Home {
         self.root.join("data")
     }
 
-    /// Which models cool down.
-    pub fn provider_health(&self) -> PathBuf {
-        self.data().join("provider-health.json")
-    }
-
-    /// Held while that is read and replaced.
-    pub fn provider_health_lock(&self) -> PathBuf {
-        self.data().join("provider-health.lock")
-    }
-
     /// What model calls took, a line each.
     pub fn usage_log(&self) -> PathBuf {
         self.data().join("usage.jsonl")
@@ -134,6 +124,16 @@ impl Home {
     /// Held while a line is added to it.
     pub fn usage_lock(&self) -> PathBuf {
         self.data().join("usage.lock")
+    }
+
+    /// Which models cool down.
+    pub fn provider_health(&self) -> PathBuf {
+        self.data().join("provider-health.json")
+    }
+
+    /// Held while that is read and replaced.
+    pub fn provider_health_lock(&self) -> PathBuf {
+        self.data().join("provider-health.lock")
     }
 
     /// The copies of tool-client, by build.

@@ -22,7 +22,7 @@ use crate::provider::{
 use crate::secret::{MaskedStream, Redactor};
 use crate::session;
 use crate::tool::Caller;
-use crate::turn::{CallWatch, Equipped, Hands, ModelCallEnd, masked_answer};
+use crate::turn::{Equipped, Hands, ModelCallEnd, Watch, masked_answer};
 use crate::usage::Role;
 use crate::worker::Cancel;
 
@@ -86,9 +86,9 @@ impl Handle {
         let _entered = engine.running.enter(cancel)?;
         let choices = from_choice(agent, Some(&request.model));
         let messages = session::context_of(mem::take(&mut request.messages));
-        let session = request.session_key.clone().unwrap_or_default();
+        let key = request.session_key.as_deref().unwrap_or_default();
         let counted = |model: &ModelRef, end: &ModelCallEnd| {
-            engine.model_call_ended(&agent.name, &session, model, end);
+            engine.model_call_ended(&request.agent, key, model, end);
         };
         let hands = Equipped::new(&engine.toolbox, &engine.audit, caller(&request), &counted);
         let mut talk = Talk {
@@ -153,9 +153,9 @@ impl Steps for Talk<'_> {
 
     fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt> {
         let told = self.hands.model_call_begins(&choice.model)?;
-        let mut watch = CallWatch::start();
+        let mut watch = Watch::start();
         let called = self.call(choice, &mut watch);
-        told(watch.end(&called, Role::Main));
+        told(watch.ended(&called, Role::Main));
         Ok(match called {
             Ok(answer) => Attempt::Answered(answer),
             Err(failure) => {
@@ -185,11 +185,7 @@ impl Talk<'_> {
     }
 
     /// One model call.
-    fn call(
-        &mut self,
-        choice: &ModelChoice,
-        watch: &mut CallWatch,
-    ) -> Result<Answer, Box<Failure>> {
+    fn call(&mut self, choice: &ModelChoice, watch: &mut Watch) -> Result<Answer, Box<Failure>> {
         let (engine, request) = (self.engine, self.request);
         let facts = engine.providers.facts(&choice.model);
         let marks = marks_of(self.messages, &choice.model.provider);

@@ -183,7 +183,8 @@ impl<'a> Hub<'a> {
             return self.start(session, begin, VecDeque::new());
         };
         line.let_go();
-        if !begin.work.waits_in_line() {
+        // Of a turn that listens no more the end may have been told already.
+        if !begin.work.waits_in_line() && line.steering.listens() {
             let what = format!("a turn is running in the session `{session}`; wait for its end");
             refuse(begin, &Error::new(Kind::Conflict, what));
         } else if line.waiting.len() < MOST_WAITING {

@@ -73,7 +73,7 @@ impl Work {
         }
     }
 
-    /// Whether it waits for what was asked before it.
+    /// Whether it waits for a turn that runs.
     pub(super) fn waits_in_line(&self) -> bool {
         matches!(self.task, Task::Answer(_))
     }

@@ -9,6 +9,7 @@ mod assemble;
 mod body;
 mod catalog;
 pub mod chain;
+mod examine;
 pub mod facts;
 mod failure;
 mod fallback;
@@ -49,14 +50,11 @@ pub use origin::Origin;
 pub use pool::Load;
 
 use crate::clock;
-use crate::config::{
-    self, Agent, Api, Findings, KeyPath, ModelChoice, ModelFacts, ModelRef, Reach, ThinkingLevel,
-};
+use crate::config::{self, Api, ModelFacts, ModelRef, Reach, ThinkingLevel};
 use crate::message::{Message, StopReason, Usage};
 use crate::secret::Redactor;
 use crate::worker::Cancel;
 use anthropic::Anthropic;
-use facts::ModelCard;
 use google::Google;
 use http::{Post, Target};
 use joined::Joined;
@@ -251,62 +249,6 @@ impl Registry {
         self
     }
 
-    /// Adds everything that keeps a call from being answered, as far as it can
-    /// be seen without one.
-    pub fn examine(&self, findings: &mut Findings) {
-        for (name, entry) in &self.providers {
-            let place = |setting| KeyPath::from(["llm", "providers", name, setting]);
-            if let Some(what) = entry.record.as_deref().and_then(record::obstacle) {
-                findings.error(&place("cassette"), what);
-            }
-            match &entry.reach {
-                Reach::Cassette(path) => {
-                    let tape = Tape::new(name, Some(path.clone()));
-                    tape.check(&mut |what| findings.error(&place("cassette"), what));
-                }
-                Reach::Endpoint(endpoint) => {
-                    let read = endpoint.ca_file.as_deref().map(http::certificates);
-                    if let Some(Err(what)) = read {
-                        findings.error(&place("caFile"), what);
-                    }
-                }
-            }
-        }
-    }
-
-    /// What is known of a model: what a person said of it, and for the rest
-    /// what is well known.
-    pub fn facts(&self, model: &ModelRef) -> ModelFacts {
-        let known = catalog::known(self.endpoint(model), &model.model);
-        let said = self.providers.get(&model.provider).and_then(|it| it.models.get(&model.model));
-        match said {
-            Some(said) => catalog::completed(said, known),
-            None => known,
-        }
-    }
-
-    /// A model as clients see it; `None` if there is no such provider.
-    pub fn card(&self, choice: &ModelChoice) -> Option<ModelCard> {
-        let entry = self.providers.get(&choice.model.provider)?;
-        let base_url = Some(self.endpoint(&choice.model)).filter(|it| !it.is_empty());
-        Some(facts::card(choice, entry.api, base_url, &self.facts(&choice.model)))
-    }
-
-    /// Adds each limit on costs that could not be kept, since the price of a
-    /// model of its agent is not known.
-    pub fn examine_costs<'a>(
-        &self,
-        agents: impl Iterator<Item = &'a Agent>,
-        findings: &mut Findings,
-    ) {
-        for agent in agents.filter(|it| it.limits.max_turn_cost.is_some()) {
-            let place = KeyPath::from(["agents", &agent.name, "limits", "maxTurnCostUsd"]);
-            for choice in agent.choices().filter(|it| self.facts(&it.model).cost.is_none()) {
-                findings.error(&place, unpriced(&choice.model));
-            }
-        }
-    }
-
     /// The protocol that a model is spoken to by, as session files name it;
     /// empty, if there is no such provider.
     pub fn api_name(&self, model: &ModelRef) -> &'static str {
@@ -395,7 +337,7 @@ impl Registry {
         let (wire, decoder) = entry.speak(request, origin)?;
         let decoder = match request.every_piece {
             true => decoder,
-            false => Box::new(Joined(decoder)),
+            false => Box::new(Joined(decoder)) as Box<dyn Decoder>,
         };
         entry.pool.call(wire, decoder, entry.patience(inactivity), cancel, pass_on)
     }
@@ -449,15 +391,6 @@ impl Entry {
             inactivity,
         }
     }
-}
-
-fn unpriced(model: &ModelRef) -> String {
-    let ModelRef { provider, model } = model;
-    format!(
-        "the price of `{provider}/{model}` is not known, so that this limit could not be kept; say \
-         llm.providers.{provider}.models.{model:?}.cost: {{ input: …, output: … }} in US dollars a \
-         million tokens (0 if it costs nothing), or leave the limit out"
-    )
 }
 
 /// The two ends of a provider: its dialect, and what carries it.

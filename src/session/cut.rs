@@ -110,10 +110,12 @@ mod tests {
     }
 
     fn results(messages: &[Message]) -> Vec<&str> {
-        let result = |it| match it {
-            &Message::ToolResult(ref it) => Some(it.tool_call_id.as_str()),
-            _ => None,
-        };
-        messages.iter().filter_map(result).collect()
+        let mut results = Vec::new();
+        for message in messages {
+            if let Message::ToolResult(it) = message {
+                results.push(it.tool_call_id.as_str());
+            }
+        }
+        results
     }
 }

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::compaction::sent;
 use super::progress::{Half, Halt, Progress};
-use super::{CallWatch, TurnEvent, cut};
+use super::{TurnEvent, Watch, cut};
 use crate::clock;
 use crate::config::{ModelChoice, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
@@ -44,7 +44,7 @@ impl Progress<'_> {
     pub(super) fn call_model(
         &mut self,
         choice: &ModelChoice,
-        watch: &mut CallWatch,
+        watch: &mut Watch,
         is_seen: &mut bool,
     ) -> Result<Answer, Box<Failure>> {
         let marks = self.marks_of(&choice.model);
@@ -136,9 +136,9 @@ impl Steps for Progress<'_> {
         self.check_spent()?;
         let told = self.turn.hands.model_call_begins(&choice.model)?;
         self.asked = choice.clone();
-        let (mut watch, mut is_seen) = (CallWatch::start(), false);
+        let (mut watch, mut is_seen) = (Watch::start(), false);
         let called = self.call_model(choice, &mut watch, &mut is_seen);
-        told(watch.end(&called, Role::Main));
+        told(watch.ended(&called, Role::Main));
         match called {
             Ok(answer) => {
                 self.room.was_enough();

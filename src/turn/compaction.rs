@@ -9,12 +9,12 @@ use super::ask::usage_event;
 use super::event::CompactionReason;
 use super::progress::{Halt, Progress};
 use super::summary::{self, Material};
-use super::{CallWatch, Turn, TurnEvent, masked};
+use super::{Turn, TurnEvent, Watch, masked};
 use crate::clock;
 use crate::config::{Api, ModelChoice, ModelFacts, ModelRef};
 use crate::message::{Assistant, Message};
 use crate::provider::facts::{CONTEXT_WINDOW, MAX_TOKENS};
-use crate::provider::{Fault, Request};
+use crate::provider::{Delta, Fault, Request};
 use crate::session::{Conversation, Mark, shortened, tokens_of, tokens_of_text};
 use crate::usage::Role;
 
@@ -71,17 +71,13 @@ impl Progress<'_> {
     /// Where that comes to nothing the call is made all the same.
     pub(super) fn make_room(&mut self, choice: &ModelChoice) -> Result<(), Halt> {
         self.room.be_of(&choice.model);
-        let threshold = self.threshold(choice);
         let tokens = self.tokens();
-        if tokens <= threshold || tokens < self.room.rests_until || self.cancel.is_cancelled() {
+        // Less is sent only where a compaction came to nothing, or to too little.
+        let rests = tokens < self.room.rests_until || self.room.most_sent.is_some();
+        if tokens <= self.threshold(choice) || rests || self.cancel.is_cancelled() {
             return Ok(());
         }
-        self.compact(choice, CompactionReason::Threshold)?;
-        let tokens = self.tokens();
-        if tokens > threshold {
-            self.room.rests_until = tokens.saturating_add(threshold / 8);
-        }
-        Ok(())
+        self.compact(choice, CompactionReason::Threshold).map(drop)
     }
 
     /// After a call that a provider refused since the conversation is too long:
@@ -166,6 +162,10 @@ impl Progress<'_> {
         };
         let has_compacted = failure.is_none();
         self.tell_compaction(before, failure);
+        let (tokens, threshold) = (self.tokens(), self.threshold(choice));
+        if !has_compacted || tokens > threshold {
+            self.room.rests_until = tokens.saturating_add(threshold / 8);
+        }
         match self.cancel.is_cancelled() {
             true if reason == CompactionReason::Asked => Err(Halt::from(Fault::Cancelled)),
             true => self.stop(Fault::Cancelled).map(|()| false),
@@ -220,6 +220,7 @@ impl Progress<'_> {
         message: String,
         longest: u64,
     ) -> Result<Result<Box<Assistant>, Fault>, Halt> {
+        self.check_spent()?;
         let told = self.turn.hands.model_call_begins(&choice.model)?;
         let mut watch = CallWatch::start();
         let messages = [Message::user(message, clock::now())];
@@ -231,11 +232,10 @@ impl Progress<'_> {
             ..Request::new(&choice.model, facts, &messages)
         };
         let inactivity = self.turn.limits.inactivity;
-        let called = self
-            .turn
-            .providers
-            .call(&request, inactivity, self.cancel, &mut |delta| watch.saw(delta));
-        told(watch.end(&called, Role::Compaction));
+        let mut watch = Watch::start();
+        let mut saw = |delta: &Delta| watch.saw(delta);
+        let called = self.turn.providers.call(&request, inactivity, self.cancel, &mut saw);
+        told(watch.ended(&called, Role::Compaction));
         Ok(match called {
             Ok(answer) => {
                 self.count_call(&answer.message, facts.cost);
@@ -317,7 +317,7 @@ fn threshold(window: Option<u64>, said: Option<u64>, too_long_at: Option<u64>) -
 
 /// Tokens that a summary may have, so that it and what stays leave room.
 fn longest_summary(facts: &ModelFacts, threshold: u64) -> u64 {
-    let most = facts.max_tokens.unwrap_or(MAX_TOKENS).min(LONGEST_SUMMARY);
+    let most = facts.output_limit().unwrap_or(MAX_TOKENS).min(LONGEST_SUMMARY);
     most.min(threshold / 4).max(LEAST_SENT)
 }
 

@@ -38,7 +38,7 @@ pub(super) fn left_of(answer: &Answer) -> Half {
 /// at most. Where nobody knows how much that is, twice what is assumed, and
 /// twice what it had written.
 pub(super) fn room(written: u64, facts: &ModelFacts) -> u64 {
-    facts.max_tokens.unwrap_or_else(|| MAX_TOKENS.max(written).saturating_mul(2))
+    facts.output_limit().unwrap_or_else(|| MAX_TOKENS.max(written).saturating_mul(2))
 }
 
 impl Progress<'_> {

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 use super::progress::{Halt, Progress};
 use crate::config::{Limits, Price};
 use crate::message::{Assistant, Message, StopReason, Usage};
-
-/// Bytes of text that are taken for a token, where a provider does not tell how
-/// many it read and wrote.
-const BYTES_A_TOKEN: usize = 4;
+use crate::session::{tokens_of, tokens_of_text};
 
 /// What a turn has taken.
 pub(super) struct Taken {
     /// Waiting for a model, its retries and its tools are the turn's time too.
     begun: Instant,
+    /// Answers that were asked for.
+    answers: u32,
+    /// Calls to models, retries and fallbacks included.
     calls: u32,
     tokens: u64,
     /// US dollars, as far as they are known.
@@ -30,30 +30,33 @@ struct Reached {
 }
 
 impl Progress<'_> {
-    /// Ends the turn if it has taken all it may: to be called before each call
-    /// to a model.
+    /// Ends the turn if it may not go on: to be called before each answer that
+    /// is asked for.
     pub(super) fn check_limits(&mut self) -> Result<(), Halt> {
-        let elapsed = self.taken.begun.elapsed();
-        let Some(reached) = self.taken.reached(&self.turn.limits, elapsed) else {
-            self.taken.calls = self.taken.calls.saturating_add(1);
-            return Ok(());
-        };
-        self.end_at(&reached, elapsed)
-    }
-
-    /// The same before a call is followed by another for the same answer, which
-    /// is no further one of those that `maxTurns` counts.
-    pub(super) fn check_spent(&mut self) -> Result<(), Halt> {
-        let elapsed = self.taken.begun.elapsed();
-        match self.taken.spent(&self.turn.limits, elapsed) {
-            Some(reached) => self.end_at(&reached, elapsed),
-            None => Ok(()),
+        let most = self.turn.limits.max_turns;
+        if self.taken.answers >= most {
+            let limit = format!("`limits.maxTurns` is {most}");
+            return self.end_at(&Reached { category: "max_turns", limit });
         }
+        self.taken.answers = self.taken.answers.saturating_add(1);
+        Ok(())
     }
 
-    fn end_at(&mut self, reached: &Reached, elapsed: Duration) -> Result<(), Halt> {
-        let what = self.taken.told(reached, elapsed);
-        self.store_end(StopReason::Error, &what)?;
+    /// Ends the turn if it has taken all that it may: to be called before each
+    /// call to a model, whatever it is for.
+    pub(super) fn check_spent(&mut self) -> Result<(), Halt> {
+        if let Some(reached) = self.taken.reached(&self.turn.limits, self.taken.begun.elapsed()) {
+            return self.end_at(&reached);
+        }
+        self.taken.calls = self.taken.calls.saturating_add(1);
+        Ok(())
+    }
+
+    fn end_at(&mut self, reached: &Reached) -> Result<(), Halt> {
+        let what = self.taken.told(reached, self.taken.begun.elapsed());
+        if !self.half.is_stored {
+            self.store_end(StopReason::Error, &what)?;
+        }
         Err(Halt::new(reached.category, what))
     }
 
@@ -63,10 +66,10 @@ impl Progress<'_> {
         let is_limited = limits.max_turn_tokens.is_some() || limits.max_turn_cost.is_some();
         let is_silent = message.usage == Usage::default() && !message.content.is_empty();
         if is_limited && is_silent {
-            let session = self.conversation.session();
-            let read: usize = session.context().iter().map(bytes_of).sum();
-            let read = tokens(read + self.turn.system.len());
-            self.taken.estimate(read, tokens(bytes_of_answer(message)), price);
+            let read = tokens_of(&self.conversation.session().context());
+            let read = read.saturating_add(tokens_of_text(self.turn.system));
+            let said = [Message::Assistant(Box::new(message.clone()))];
+            self.taken.estimate(read, tokens_of(&said), price);
         } else {
             self.taken.count(&message.usage);
         }
@@ -76,7 +79,7 @@ impl Progress<'_> {
 impl Taken {
     /// Nothing, from now on.
     pub(super) fn new() -> Self {
-        Self { begun: Instant::now(), calls: 0, tokens: 0, cost: 0.0 }
+        Self { begun: Instant::now(), answers: 0, calls: 0, tokens: 0, cost: 0.0 }
     }
 
     fn count(&mut self, usage: &Usage) {
@@ -94,14 +97,6 @@ impl Taken {
     }
 
     fn reached(&self, limits: &Limits, elapsed: Duration) -> Option<Reached> {
-        if self.calls >= limits.max_turns {
-            let limit = format!("`limits.maxTurns` is {}", limits.max_turns);
-            return Some(Reached { category: "max_turns", limit });
-        }
-        self.spent(limits, elapsed)
-    }
-
-    fn spent(&self, limits: &Limits, elapsed: Duration) -> Option<Reached> {
         if let Some(most) = limits.max_turn_time.filter(|it| elapsed >= *it) {
             let limit = format!("`limits.maxTurnSeconds` is {}", most.as_secs_f64());
             return Some(Reached { category: "max_seconds", limit });
@@ -130,25 +125,6 @@ impl Taken {
             reached.limit,
         )
     }
-}
-
-fn tokens(bytes: usize) -> u64 {
-    bytes.div_ceil(BYTES_A_TOKEN) as u64
-}
-
-/// Length of the text in a message.
-fn bytes_of(message: &Message) -> usize {
-    match message {
-        Message::User(it) => it.content.text().len(),
-        Message::ToolResult(it) => it.content.text().len(),
-        Message::Assistant(it) => bytes_of_answer(it),
-        _ => 0,
-    }
-}
-
-fn bytes_of_answer(message: &Assistant) -> usize {
-    let calls = message.tool_calls().map(|it| it.name.len() + it.arguments.to_string().len());
-    message.text().len() + calls.sum::<usize>()
 }
 
 #[cfg(test)]
@@ -180,9 +156,8 @@ mod tests {
     }
 
     #[test]
-    fn without_limits_only_the_calls_are_counted() {
-        check(&taken(2, u64::MAX, 1e9), &limits(), 1_000_000, None);
-        check(&taken(3, 0, 0.0), &limits(), 0, Some("max_turns"));
+    fn without_limits_none_is_reached() {
+        check(&taken(9, u64::MAX, 1e9), &limits(), 1_000_000, None);
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub use masked::answer as masked_answer;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 pub use steering::Steering;
 pub use veil::Veil;
-pub use watch::CallWatch;
+pub use watch::Watch;
 
 use std::time::Duration;
 
@@ -89,14 +89,14 @@ pub trait Hands {
 /// How a model call ended, for the audit log, the usage log and the counters.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelCallEnd {
+    /// What it was for.
+    pub role: Role,
     /// Length of the answer's text in bytes.
     pub output_bytes: u64,
     /// What it took, as far as the provider said.
     pub usage: Usage,
     /// What went wrong.
     pub fault: Option<Fault>,
-    /// What it was for.
-    pub role: Role,
     /// How long it took, waiting in the provider's line included.
     pub duration: Duration,
     /// How long until the model said something; `None` if it never did.

@@ -36,12 +36,12 @@ pub(super) struct Progress<'a> {
     pub(super) asked: ModelChoice,
     /// What is left of a call that failed.
     pub(super) half: Half,
+    /// How much of the conversation the model reads, as far as that showed.
+    pub(super) room: Room,
     /// What its tools were asked before.
     pub(super) repeats: Repeats,
     /// Tokens after which the last answer was cut in a call, if it was.
     pub(super) cut_after: Option<u64>,
-    /// How much of the conversation the model reads, as far as that showed.
-    pub(super) room: Room,
 }
 
 /// What is left of a call that failed, until something whole takes its place.
@@ -66,16 +66,18 @@ impl<'a> Progress<'a> {
         events: &'a mut dyn FnMut(TurnEvent),
         cancel: &'a Cancel,
     ) -> Self {
+        let chain = Some(Chain::new(turn.choices, turn.health));
         Self {
             turn,
             conversation,
             events,
             cancel,
+            chain,
             said: VecDeque::new(),
             taken: Taken::new(),
-            chain: Some(Chain::new(turn.choices, turn.health)),
             asked: turn.choices[0].clone(),
             half: Half::default(),
+            room: Room::default(),
             repeats: Repeats::default(),
             cut_after: None,
             room: Room::default(),

@@ -43,6 +43,12 @@ impl Steering {
         Ok(())
     }
 
+    /// Whether anything that is said can still be heard: not of a turn that is
+    /// about to end.
+    pub fn listens(&self) -> bool {
+        self.waiting().is_some()
+    }
+
     /// What was said since it was asked last.
     pub(super) fn heard(&self) -> Vec<String> {
         self.waiting().as_mut().map(std::mem::take).unwrap_or_default()
@@ -89,6 +95,7 @@ mod tests {
         assert_eq!(kind(steering.say("d".into())), None, "it listens on");
         assert_eq!(steering.close(), ["d"]);
         assert_eq!(kind(steering.say("e".into())), Some(Kind::Conflict));
+        assert!(!steering.listens() && Steering::open().listens());
         let steering = Steering::open();
         assert!(steering.heard_or_close().is_empty());
         assert_eq!(kind(steering.say("f".into())), Some(Kind::Conflict));

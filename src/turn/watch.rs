@@ -1,5 +1,4 @@
-//! The clock of one model call: from its start to the first that the model says
-//! and to its end.
+//! How long a call to a model takes, and what is told of it at its end.
 
 use std::time::{Duration, Instant};
 
@@ -7,15 +6,15 @@ use super::ModelCallEnd;
 use crate::provider::{Answer, Delta, Failure};
 use crate::usage::Role;
 
-/// How long a call takes.
+/// A call under way.
 #[derive(Debug)]
-pub struct CallWatch {
+pub struct Watch {
     begun: Instant,
     first: Option<Duration>,
 }
 
-impl CallWatch {
-    /// A call that is made now.
+impl Watch {
+    /// A call that begins now.
     pub fn start() -> Self {
         Self { begun: Instant::now(), first: None }
     }
@@ -28,17 +27,17 @@ impl CallWatch {
         }
     }
 
-    /// How the call ended, now; `role` is what it was for.
-    pub fn end(&self, called: &Result<Answer, Box<Failure>>, role: Role) -> ModelCallEnd {
+    /// How the call ended, which was made for this.
+    pub fn ended(&self, called: &Result<Answer, Box<Failure>>, role: Role) -> ModelCallEnd {
         let (message, fault) = match called {
             Ok(answer) => (&answer.message, None),
             Err(failure) => (&failure.partial, Some(failure.fault.clone())),
         };
         ModelCallEnd {
+            role,
             output_bytes: message.text().len() as u64,
             usage: message.usage.clone(),
             fault,
-            role,
             duration: self.begun.elapsed(),
             first_token: self.first,
         }

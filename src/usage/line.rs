@@ -154,12 +154,12 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Hands each line to `each`, without its newline, with its length in the file
-/// and whether its newline is there; one that is too long as an empty one.
-pub(super) fn each_line(
-    mut from: impl BufRead,
-    each: &mut dyn FnMut(&[u8], u64, bool) -> io::Result<()>,
-) -> io::Result<()> {
+/// Takes a line without its newline, its length in the file, and whether its
+/// newline is there.
+pub(super) type Each<'a> = &'a mut dyn FnMut(&[u8], u64, bool) -> io::Result<()>;
+
+/// Hands each line to `each`; one that is too long as an empty one.
+pub(super) fn each_line(mut from: impl BufRead, each: Each<'_>) -> io::Result<()> {
     let mut buffer = Vec::new();
     loop {
         buffer.clear();

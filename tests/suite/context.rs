@@ -8,7 +8,8 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Asked, Finished, ModelServer, Reply, World, calls, runs, says, some_world, wait_until,
+    Answer, Asked, Dialect, Finished, ModelServer, Reply, Said, World, calls, provider_in, runs,
+    says, some_world, wait_until,
 };
 
 /// What every summary begins with.
@@ -31,7 +32,7 @@ fn with_window(server: &ModelServer, fields: &str) -> World {
 }
 
 fn is_summary(asked: &Asked) -> bool {
-    asked.said()[0].starts_with("system: You write summaries")
+    asked.said().iter().any(|it| it.starts_with("system: You write summaries"))
 }
 
 /// A server that answers a summary with `summary`, all else with `fine`.
@@ -92,7 +93,7 @@ fn with_history(world: &World, server: &ModelServer, messages: usize) {
     server.play([says("hello")]);
     assert_eq!(world.answer("api:1", "hi"), "hello");
     let message = |number: usize| {
-        let role = if number % 2 == 0 { "user" } else { "assistant" };
+        let role = ["user", "assistant"][number % 2];
         json!({"type": "message", "message": {"role": role, "content": long(number)}})
     };
     world.append("api:1", (0..messages).map(message).collect());
@@ -168,6 +169,35 @@ fn what_comes_to_its_threshold_is_summarised_before_the_model_is_asked() {
 }
 
 #[test]
+fn every_protocol_is_asked_for_a_summary_and_told_it() {
+    for dialect in Dialect::ALL {
+        let mut may_be_long = true;
+        let server = ModelServer::answering(move |asked| match is_summary(asked) {
+            true => dialect.answer(&Said::text(SUMMARY)),
+            // The last question is too long once, whatever was counted.
+            false if asked.last_user() == "the last" && std::mem::take(&mut may_be_long) => {
+                too_long()
+            }
+            false => dialect.answer(&Said::text("fine")),
+        });
+        let world = some_world();
+        let fields = "models: { m: { contextWindow: 16000 } },";
+        let provider = provider_in(dialect, server.port(), fields);
+        world.write_config_of(&provider, &world.agent("a", "", ""), "");
+        world.start_gateway();
+        fill(&world, "api:1");
+        for (question, count) in [(long(3), 1), ("the last".to_owned(), 2)] {
+            assert_eq!(world.answer("api:1", &question), "fine", "{dialect:?}");
+            assert_eq!(compactions(&world, "api:1").len(), count, "{dialect:?}");
+            let said = server.last().said().join("\n");
+            assert!(said.contains(SUMMARY), "{dialect:?}: {said}");
+            assert_eq!(server.last().last_user(), question, "{dialect:?}");
+        }
+        server.check();
+    }
+}
+
+#[test]
 fn what_a_provider_counts_decides() {
     let server = summarising(|| says(SUMMARY));
     let world = small(&server);
@@ -213,7 +243,8 @@ fn a_turn_that_is_too_long_by_itself_is_parted_between_two_answers() {
 
 #[test]
 fn a_summary_that_is_none_leaves_the_history_as_it_was_and_the_turn_goes_on() {
-    let kinds: [(fn() -> Answer, &str); 5] = [
+    type Summary = fn() -> Answer;
+    let kinds: [(Summary, &str); 5] = [
         (|| says(&"word ".repeat(10_000)), "not shorter"),
         (|| says(" \n"), "no summary"),
         (|| Answer::error(500, "out of order"), "out of order"),
