@@ -222,7 +222,6 @@ impl Progress<'_> {
     ) -> Result<Result<Box<Assistant>, Fault>, Halt> {
         self.check_spent()?;
         let told = self.turn.hands.model_call_begins(&choice.model)?;
-        let mut watch = CallWatch::start();
         let messages = [Message::user(message, clock::now())];
         let marks = self.marks_of(&choice.model);
         let request = Request {

@@ -80,7 +80,6 @@ impl<'a> Progress<'a> {
             room: Room::default(),
             repeats: Repeats::default(),
             cut_after: None,
-            room: Room::default(),
         }
     }
 
