@@ -4,6 +4,7 @@
 //! a one-shot builds the same engine for one agent and one call.
 
 mod busy;
+mod chat;
 mod config_in_use;
 pub mod daemon;
 mod figures;
@@ -30,6 +31,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 pub use busy::Lines;
+pub use chat::{ChatEvent, ChatRequest};
 pub use config_in_use::ConfigInUse;
 pub use figures::Figures;
 pub use handle::{Handle, Place};

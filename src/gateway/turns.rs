@@ -191,7 +191,7 @@ fn try_run(
 
 /// The models that may answer: from the wanted one on, or all. One that the
 /// agent may use no more is wanted in vain.
-fn from_choice<'a>(agent: &'a Agent, wanted: Option<&ModelRef>) -> Vec<&'a ModelChoice> {
+pub(super) fn from_choice<'a>(agent: &'a Agent, wanted: Option<&ModelRef>) -> Vec<&'a ModelChoice> {
     let start = wanted.and_then(|it| agent.choices().position(|choice| choice.model == *it));
     agent.choices().skip(start.unwrap_or(0)).collect()
 }

@@ -4,7 +4,8 @@
 
 use serde::Serialize;
 
-use crate::config::{Api, ModelChoice, ModelFacts, Price};
+use super::{Registry, catalog};
+use crate::config::{Api, ModelChoice, ModelFacts, ModelRef, Price};
 
 /// Tokens that a model is taken to read.
 pub const CONTEXT_WINDOW: u64 = 128_000;
@@ -55,13 +56,28 @@ pub struct Cost {
     pub cache_write: f64,
 }
 
+impl Registry {
+    /// What is known of a model: what a person said of it, and for the rest
+    /// what is well known.
+    pub fn facts(&self, model: &ModelRef) -> ModelFacts {
+        let known = catalog::known(self.endpoint(model), &model.model);
+        let said = self.providers.get(&model.provider).and_then(|it| it.models.get(&model.model));
+        match said {
+            Some(said) => catalog::completed(said, known),
+            None => known,
+        }
+    }
+
+    /// A model as clients see it; `None` if there is no such provider.
+    pub fn card(&self, choice: &ModelChoice) -> Option<ModelCard> {
+        let entry = self.providers.get(&choice.model.provider)?;
+        let base_url = Some(self.endpoint(&choice.model)).filter(|it| !it.is_empty());
+        Some(card(choice, entry.api, base_url, &self.facts(&choice.model)))
+    }
+}
+
 /// What is told of a model, by its facts.
-pub(super) fn card(
-    choice: &ModelChoice,
-    api: Api,
-    base_url: Option<&str>,
-    facts: &ModelFacts,
-) -> ModelCard {
+fn card(choice: &ModelChoice, api: Api, base_url: Option<&str>, facts: &ModelFacts) -> ModelCard {
     let images = facts.images.unwrap_or(false);
     let model = &choice.model;
     ModelCard {
@@ -91,7 +107,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::config::{ModelRef, ThinkingLevel};
+    use crate::config::ThinkingLevel;
 
     #[track_caller]
     fn check(base_url: Option<&str>, said: &ModelFacts, want: Value) {

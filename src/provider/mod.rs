@@ -9,15 +9,18 @@ mod assemble;
 mod body;
 mod catalog;
 pub mod chain;
+mod examine;
 pub mod facts;
 mod failure;
 mod fallback;
+mod fault;
 mod field;
 mod glob;
 mod google;
 mod health;
 mod http;
 mod ids;
+mod joined;
 mod json;
 mod openai_chat;
 mod openai_responses;
@@ -40,23 +43,21 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use assemble::{Answer, BrokenCall};
+pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
+pub use fault::{Failure, Fault};
 pub use health::{Cooling, Health};
 pub use origin::Origin;
 pub use pool::Load;
 
 use crate::clock;
-use crate::config::{
-    self, Agent, Api, Findings, KeyPath, ModelChoice, ModelFacts, ModelRef, Reach, ThinkingLevel,
-};
-use crate::message::{Assistant, Message, StopReason, Usage};
+use crate::config::{self, Api, ModelFacts, ModelRef, Reach, ThinkingLevel};
+use crate::message::{Message, StopReason, Usage};
 use crate::secret::Redactor;
 use crate::worker::Cancel;
 use anthropic::Anthropic;
-use assemble::Assembly;
-use facts::ModelCard;
 use google::Google;
 use http::{Post, Target};
+use joined::Joined;
 use openai_chat::OpenAiChat;
 use openai_responses::OpenAiResponses;
 use pool::{MakeCarrier, Patience, Pool};
@@ -94,6 +95,9 @@ pub struct Request<'a> {
     /// The `beige` fields that this provider wrote into earlier answers of the
     /// session, oldest first.
     pub marks: &'a [Value],
+    /// Whether every piece is told by itself, as the provider cut it; else what
+    /// came at once is told as one.
+    pub every_piece: bool,
 }
 
 impl<'a> Request<'a> {
@@ -109,6 +113,7 @@ impl<'a> Request<'a> {
             max_tokens: None,
             temperature: None,
             marks: &[],
+            every_piece: false,
         }
     }
 }
@@ -206,41 +211,6 @@ pub struct CallPiece {
     pub arguments: String,
 }
 
-/// Why there is no whole answer. What happens next hangs on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The provider wants us to wait: milliseconds, if it says how long.
-    RateLimited(Option<u64>, String),
-    /// It cannot answer now: overloaded, 5xx, not reached, too slow.
-    Unavailable(String),
-    /// The answer ended before its end.
-    Cut(String),
-    /// It will not answer this: key, model, request.
-    Refused(String),
-    /// The conversation is longer than the model reads.
-    TooLong(String),
-    /// It does not take its own opaque data back, such as a signature of a
-    /// thought.
-    Stale(String),
-    /// It was called off.
-    Cancelled,
-    /// Nothing at all happened for as long as a turn may be silent.
-    Inactive(String),
-    /// The fault is on our side, such as a cassette that does not read; another
-    /// model would not help.
-    Ours(String),
-}
-
-/// A call that came to no whole answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
-    /// Why.
-    pub fault: Fault,
-    /// What had come by then, without tool calls: those of a cut answer are
-    /// neither run nor stored.
-    pub partial: Assistant,
-}
-
 /// The providers of a configuration. Dropping it ends their threads, and cuts
 /// what they wait for.
 pub struct Registry {
@@ -260,54 +230,6 @@ struct Entry {
     recorder: Option<Recorder>,
 }
 
-impl Fault {
-    /// The word for it in events and error answers.
-    pub fn category(&self) -> &'static str {
-        match self {
-            Self::RateLimited(..) => "rate_limit",
-            Self::Unavailable(_) => "unavailable",
-            Self::Cut(_) => "cut",
-            Self::Refused(_) => "refused",
-            Self::TooLong(_) => "context_length",
-            Self::Stale(_) => "refused",
-            Self::Cancelled => "aborted",
-            Self::Inactive(_) => "inactive",
-            Self::Ours(_) => "internal",
-        }
-    }
-
-    /// The same fault in other words.
-    fn map_text(self, words: impl FnOnce(String) -> String) -> Self {
-        match self {
-            Self::RateLimited(wait, text) => Self::RateLimited(wait, words(text)),
-            Self::Unavailable(text) => Self::Unavailable(words(text)),
-            Self::Cut(text) => Self::Cut(words(text)),
-            Self::Refused(text) => Self::Refused(words(text)),
-            Self::TooLong(text) => Self::TooLong(words(text)),
-            Self::Stale(text) => Self::Stale(words(text)),
-            Self::Cancelled => Self::Cancelled,
-            Self::Inactive(text) => Self::Inactive(words(text)),
-            Self::Ours(text) => Self::Ours(words(text)),
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::RateLimited(_, text)
-            | Self::Unavailable(text)
-            | Self::Cut(text)
-            | Self::Refused(text)
-            | Self::TooLong(text)
-            | Self::Stale(text)
-            | Self::Inactive(text)
-            | Self::Ours(text) => f.write_str(text),
-            Self::Cancelled => f.write_str("the call was called off"),
-        }
-    }
-}
-
 impl Registry {
     /// Providers as configured; nothing is opened and no thread is started yet.
     pub fn new(providers: &BTreeMap<String, config::Provider>) -> Self {
@@ -325,62 +247,6 @@ impl Registry {
             entry.recorder = entry.record.as_deref().map(|it| Recorder::new(it, redactor));
         }
         self
-    }
-
-    /// Adds everything that keeps a call from being answered, as far as it can
-    /// be seen without one.
-    pub fn examine(&self, findings: &mut Findings) {
-        for (name, entry) in &self.providers {
-            let place = |setting| KeyPath::from(["llm", "providers", name, setting]);
-            if let Some(what) = entry.record.as_deref().and_then(record::obstacle) {
-                findings.error(&place("cassette"), what);
-            }
-            match &entry.reach {
-                Reach::Cassette(path) => {
-                    let tape = Tape::new(name, Some(path.clone()));
-                    tape.check(&mut |what| findings.error(&place("cassette"), what));
-                }
-                Reach::Endpoint(endpoint) => {
-                    let read = endpoint.ca_file.as_deref().map(http::certificates);
-                    if let Some(Err(what)) = read {
-                        findings.error(&place("caFile"), what);
-                    }
-                }
-            }
-        }
-    }
-
-    /// What is known of a model: what a person said of it, and for the rest
-    /// what is well known.
-    pub fn facts(&self, model: &ModelRef) -> ModelFacts {
-        let known = catalog::known(self.endpoint(model), &model.model);
-        let said = self.providers.get(&model.provider).and_then(|it| it.models.get(&model.model));
-        match said {
-            Some(said) => catalog::completed(said, known),
-            None => known,
-        }
-    }
-
-    /// A model as clients see it; `None` if there is no such provider.
-    pub fn card(&self, choice: &ModelChoice) -> Option<ModelCard> {
-        let entry = self.providers.get(&choice.model.provider)?;
-        let base_url = Some(self.endpoint(&choice.model)).filter(|it| !it.is_empty());
-        Some(facts::card(choice, entry.api, base_url, &self.facts(&choice.model)))
-    }
-
-    /// Adds each limit on costs that could not be kept, since the price of a
-    /// model of its agent is not known.
-    pub fn examine_costs<'a>(
-        &self,
-        agents: impl Iterator<Item = &'a Agent>,
-        findings: &mut Findings,
-    ) {
-        for agent in agents.filter(|it| it.limits.max_turn_cost.is_some()) {
-            let place = KeyPath::from(["agents", &agent.name, "limits", "maxTurnCostUsd"]);
-            for choice in agent.choices().filter(|it| self.facts(&it.model).cost.is_none()) {
-                findings.error(&place, unpriced(&choice.model));
-            }
-        }
     }
 
     /// The protocol that a model is spoken to by, as session files name it;
@@ -469,6 +335,10 @@ impl Registry {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
         let (wire, decoder) = entry.speak(request, origin)?;
+        let decoder = match request.every_piece {
+            true => decoder,
+            false => Box::new(Joined(decoder)) as Box<dyn Decoder>,
+        };
         entry.pool.call(wire, decoder, entry.patience(inactivity), cancel, pass_on)
     }
 }
@@ -521,15 +391,6 @@ impl Entry {
             inactivity,
         }
     }
-}
-
-fn unpriced(model: &ModelRef) -> String {
-    let ModelRef { provider, model } = model;
-    format!(
-        "the price of `{provider}/{model}` is not known, so that this limit could not be kept; say \
-         llm.providers.{provider}.models.{model:?}.cost: {{ input: …, output: … }} in US dollars a \
-         million tokens (0 if it costs nothing), or leave the limit out"
-    )
 }
 
 /// The two ends of a provider: its dialect, and what carries it.

@@ -101,6 +101,12 @@ pub fn check_key(key: &str) -> Result<()> {
     Ok(())
 }
 
+/// What a model is given of a conversation that a client keeps, as
+/// [`Session::context`] has it of one that is kept here.
+pub fn context_of(messages: Vec<Message>) -> Vec<Message> {
+    context::of_strange(messages)
+}
+
 impl Session {
     /// An empty session.
     pub fn new(header: Header) -> Self {

@@ -1,13 +1,11 @@
 //! One answer of a turn: what is asked of which model, what is told of the
 //! answer while it comes, and how it and what failed before it are stored.
 
-use std::time::{Duration, Instant};
-
 use serde_json::Value;
 
 use super::compaction::sent;
 use super::progress::{Half, Halt, Progress};
-use super::{ModelCallEnd, TurnEvent, cut};
+use super::{TurnEvent, Watch, cut};
 use crate::clock;
 use crate::config::{ModelChoice, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
@@ -140,7 +138,7 @@ impl Steps for Progress<'_> {
         self.asked = choice.clone();
         let (mut watch, mut is_seen) = (Watch::start(), false);
         let called = self.call_model(choice, &mut watch, &mut is_seen);
-        told(end_of(&called, Role::Main, &watch));
+        told(watch.ended(&called, Role::Main));
         match called {
             Ok(answer) => {
                 self.room.was_enough();
@@ -183,46 +181,6 @@ fn without_halves(messages: &[Message]) -> &[Message] {
         |it: &Message| matches!(it, Message::Assistant(it) if it.stop_reason == StopReason::Error);
     let whole = messages.iter().rposition(|it| !is_half(it));
     &messages[..whole.map_or(0, |it| it + 1)]
-}
-
-/// How long a call takes.
-pub(super) struct Watch {
-    begun: Instant,
-    first: Option<Duration>,
-}
-
-impl Watch {
-    pub(super) fn start() -> Self {
-        Self { begun: Instant::now(), first: None }
-    }
-
-    /// Notes the first that a model says; figures and marks are not said.
-    pub(super) fn saw(&mut self, delta: &Delta) {
-        let is_said = !matches!(delta, Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_));
-        if is_said && self.first.is_none() {
-            self.first = Some(self.begun.elapsed());
-        }
-    }
-}
-
-/// How a call ended that was made for this.
-pub(super) fn end_of(
-    called: &Result<Answer, Box<Failure>>,
-    role: Role,
-    watch: &Watch,
-) -> ModelCallEnd {
-    let (message, fault) = match called {
-        Ok(answer) => (&answer.message, None),
-        Err(failure) => (&failure.partial, Some(failure.fault.clone())),
-    };
-    ModelCallEnd {
-        role,
-        output_bytes: message.text().len() as u64,
-        usage: message.usage.clone(),
-        fault,
-        duration: watch.begun.elapsed(),
-        first_token: watch.first,
-    }
 }
 
 /// A price that nobody knows is not told as nothing.

@@ -5,11 +5,11 @@
 
 use std::borrow::Cow;
 
-use super::ask::{Watch, end_of, usage_event};
+use super::ask::usage_event;
 use super::event::CompactionReason;
 use super::progress::{Halt, Progress};
 use super::summary::{self, Material};
-use super::{Turn, TurnEvent, masked};
+use super::{Turn, TurnEvent, Watch, masked};
 use crate::clock;
 use crate::config::{Api, ModelChoice, ModelFacts, ModelRef};
 use crate::message::{Assistant, Message};
@@ -234,7 +234,7 @@ impl Progress<'_> {
         let mut watch = Watch::start();
         let mut saw = |delta: &Delta| watch.saw(delta);
         let called = self.turn.providers.call(&request, inactivity, self.cancel, &mut saw);
-        told(end_of(&called, Role::Compaction, &watch));
+        told(watch.ended(&called, Role::Compaction));
         Ok(match called {
             Ok(answer) => {
                 self.count_call(&answer.message, facts.cost);

@@ -4,18 +4,13 @@
 
 use serde_json::Value;
 
-use crate::message::{Block, Content, Message};
+use crate::message::{Assistant, Block, Content, Message};
 use crate::secret::Redactor;
 
 /// The message without a secret.
 pub(super) fn message(mut message: Message, redactor: &Redactor) -> Message {
     match &mut message {
-        Message::Assistant(it) => {
-            mask_blocks(&mut it.content, redactor);
-            if let Some(error) = &mut it.error_message {
-                mask(error, redactor);
-            }
-        }
+        Message::Assistant(it) => mask_answer(it, redactor),
         Message::ToolResult(it) => {
             mask(&mut it.tool_call_id, redactor);
             mask(&mut it.tool_name, redactor);
@@ -26,6 +21,12 @@ pub(super) fn message(mut message: Message, redactor: &Redactor) -> Message {
         _ => (),
     }
     message
+}
+
+/// An answer without a secret.
+pub fn answer(mut answer: Assistant, redactor: &Redactor) -> Assistant {
+    mask_answer(&mut answer, redactor);
+    answer
 }
 
 /// The value without a secret, also in the names of its fields.
@@ -45,6 +46,13 @@ pub(super) fn value(value: Value, redactor: &Redactor) -> Value {
 pub(super) fn text(mut text: String, redactor: &Redactor) -> String {
     mask(&mut text, redactor);
     text
+}
+
+fn mask_answer(answer: &mut Assistant, redactor: &Redactor) {
+    mask_blocks(&mut answer.content, redactor);
+    if let Some(error) = &mut answer.error_message {
+        mask(error, redactor);
+    }
 }
 
 fn mask_blocks(blocks: &mut [Block], redactor: &Redactor) {

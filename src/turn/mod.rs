@@ -21,12 +21,15 @@ mod summary;
 #[cfg(test)]
 mod tests;
 mod veil;
+mod watch;
 
 pub use event::{CompactionReason, TurnEvent, category_of};
 pub use hands::Equipped;
+pub use masked::answer as masked_answer;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 pub use steering::Steering;
 pub use veil::Veil;
+pub use watch::Watch;
 
 use std::time::Duration;
 

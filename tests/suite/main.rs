@@ -12,6 +12,7 @@
 mod anthropic;
 mod audit;
 mod bubblewrap;
+mod chat;
 mod cli;
 mod config;
 mod containers;

@@ -6,8 +6,9 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, KEY, ModelServer, World, calls, chunk, on_either_kind, processes_with, runs, says,
-    says_and_calls, says_in, some_world, with_and_without_gateway,
+    Answer, Dialect, KEY, ModelServer, Part, Said, Stop, World, calls, chunk, on_either_kind,
+    processes_with, provider_in, runs, says, says_and_calls, says_in, some_world,
+    with_and_without_gateway,
 };
 
 /// A world whose gateway runs and asks that server.
@@ -506,6 +507,29 @@ fn an_answer_cut_in_a_call_is_asked_for_once_more_with_more_room() {
     server.play([says("on")]);
     assert_eq!(world.answer("api:9", "more"), "on");
     assert!(!world.workspace("a").join("x").exists());
+}
+
+#[test]
+fn more_room_is_asked_for_in_every_protocol() {
+    for dialect in Dialect::ALL {
+        eprintln!("in {}", dialect.api());
+        let call = |command: &str| {
+            let arguments = json!({"command": command}).to_string();
+            Said::new([Part::Call("call_1".into(), "exec".into(), arguments)])
+        };
+        let cut = Said { stop: Stop::Length, ..call("touch x") };
+        let answers = [cut, call("echo whole"), Said::text("fine")];
+        let server = ModelServer::playing(answers.iter().map(|it| dialect.answer(it)));
+        let world = some_world();
+        let provider = provider_in(dialect, server.port(), "");
+        world.write_config_of(&provider, &world.agent("a", "", ""), "");
+        world.start_gateway();
+        assert_eq!(world.answer("api:1", "go"), "fine");
+        let bodies: Vec<String> = server.asked().iter().map(|it| it.body.to_string()).collect();
+        let has_room = bodies.iter().map(|it| it.contains("16384")).collect::<Vec<_>>();
+        assert_eq!(has_room, [false, true, false], "{}", bodies[1]);
+        assert!(!world.workspace("a").join("x").exists());
+    }
 }
 
 #[test]

@@ -7,7 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, KEY, ModelServer, World, calls, runs, says, says_and_calls, some_world,
+    Answer, Dialect, KEY, ModelServer, Part, Said, World, calls, provider_in, runs, says,
+    says_and_calls, some_world,
 };
 
 const RECORDED: &str = "record: true, cassette: './tape.jsonl',";
@@ -25,12 +26,6 @@ fn play_back(world: &World) {
     world.write_config_of(provider, &world.agent("a", "", ""), "");
     world.run(["config", "check"]).expect(0);
     world.run(["gateway", "restart"]).expect(0);
-}
-
-/// What was said and done in a session: its messages, without ids, times and
-/// who answered.
-fn done(world: &World, key: &str) -> Vec<String> {
-    world.messages(key)
 }
 
 #[test]
@@ -68,7 +63,7 @@ fn a_recorded_session_is_played_back_offline() {
     assert_eq!(world.answer("api:2", "do *it*?"), "It was [\"a\"].");
     assert_eq!(world.answer("api:2", "and now?"), "Gone.");
     assert_eq!(asked, 5);
-    assert_eq!(done(&world, "api:2"), done(&world, "api:1"));
+    assert_eq!(world.messages("api:2"), world.messages("api:1"));
     // What ran is the same too.
     let ran = |records: &[Value]| {
         let of_tools = records.iter().filter(|it| it["type"] != "llm");
@@ -83,6 +78,35 @@ fn a_recorded_session_is_played_back_offline() {
         stored.map(|it| it["usage"]["totalTokens"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(usage("api:2"), usage("api:1"));
+}
+
+#[test]
+fn what_any_protocol_says_is_played_back_with_its_opaque_data() {
+    for dialect in Dialect::ALL {
+        eprintln!("in {}", dialect.api());
+        let arguments = json!({"command": "echo hi"}).to_string();
+        let first = Said::new([
+            Part::Thinking("hm".into(), Some("c2lnbmVk".into())),
+            Part::Text("I look.".into()),
+            Part::Call("call_1".into(), "exec".into(), arguments),
+        ]);
+        let server =
+            ModelServer::playing([first, Said::text("Done.")].iter().map(|it| dialect.answer(it)));
+        let world = some_world();
+        let provider = provider_in(dialect, server.port(), RECORDED);
+        world.write_config_of(&provider, &world.agent("a", "", ""), "");
+        world.start_gateway();
+        assert_eq!(world.answer("api:1", "go"), "Done.");
+        drop(server);
+        play_back(&world);
+        assert_eq!(world.answer("api:2", "go"), "Done.");
+        let told = |key: &str| {
+            let stored = world.stored(key).into_iter().filter(|it| it["role"] == "assistant");
+            let fields = |it: Value| json!([it["content"], it["stopReason"], it["usage"]]);
+            stored.map(fields).collect::<Vec<_>>()
+        };
+        assert_eq!(told("api:2"), told("api:1"));
+    }
 }
 
 #[test]

@@ -3,7 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{Answer, ModelServer, World, says, says_in, some_world};
+use crate::support::{
+    Answer, Dialect, ModelServer, Said, World, provider_in, says, says_in, some_world,
+};
 
 const TEXT_TOOLS: &str = "models: { m: { compat: { textTools: true } } },";
 
@@ -69,6 +71,31 @@ fn a_model_calls_tools_by_text_and_answers() {
     let ids = [&first["id"], &second["id"]];
     assert!(ids[0] != ids[1] && ids[0].as_str().is_some_and(|it| it.len() == 9), "{ids:?}");
     assert_eq!([&stored[2]["toolCallId"], &stored[3]["toolCallId"]], ids);
+}
+
+#[test]
+fn every_protocol_can_do_without_native_calls() {
+    for dialect in Dialect::ALL {
+        eprintln!("in {}", dialect.api());
+        let look = Said::text(&format!("I look.\n{}", exec("echo hi")));
+        let server =
+            ModelServer::playing([look, Said::text("Done.")].iter().map(|it| dialect.answer(it)));
+        let world = some_world();
+        let provider = provider_in(dialect, server.port(), TEXT_TOOLS);
+        world.write_config_of(&provider, &world.agent("a", "", ""), "");
+        world.start_gateway();
+        assert_eq!(world.answer("api:1", "go"), "Done.");
+        let last = server.last();
+        assert!(last.body.get("tools").is_none(), "{:#}", last.body);
+        let said = last.said();
+        assert!(said[0].contains("<tool_call>"), "{}", said[0]);
+        let want = [
+            "user: go".to_owned(),
+            format!("assistant: I look.\n{}", exec("echo hi")),
+            format!("user: {}", responses(&[("exec", "Exit code: 0\nhi\n")])),
+        ];
+        assert_eq!(said[1..], want);
+    }
 }
 
 #[test]

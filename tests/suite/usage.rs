@@ -128,6 +128,68 @@ fn a_call_that_fails_is_a_line_too() {
     assert_eq!(usage_of(&world, &[])["total"]["failed"], 1);
 }
 
+/// The fields of a line that say what it is of.
+fn told(line: &Value) -> Value {
+    json!([line["session"], line["model"], line["role"], line["failure"]])
+}
+
+#[test]
+fn each_model_that_is_tried_has_its_line() {
+    let server = ModelServer::answering(|asked| match asked.body["model"].as_str() {
+        Some("m") => Answer::error(500, "broken"),
+        _ => says("fine"),
+    });
+    let world = some_world();
+    let fallback = "fallbackModels: [{ provider: 'p', model: 'n' }],";
+    world.model_of(&server, "", &world.agent("a", "", fallback));
+    world.run(["prompt", "a", "--session", "cli:a:1", "go"]).expect(0);
+    let lines: Vec<Value> = lines(&world).iter().map(told).collect();
+    let want =
+        [json!(["cli:a:1", "m", "main", "unavailable"]), json!(["cli:a:1", "n", "main", null])];
+    assert_eq!(lines, want);
+}
+
+#[test]
+fn a_summary_and_an_answer_for_a_client_have_their_lines() {
+    let server = ModelServer::answering(|asked| {
+        let summarises = asked.said()[0].contains("You write summaries");
+        if summarises { says("short") } else { says(&"long ".repeat(2_000)) }
+    });
+    let world = some_world();
+    world.model(&server, "");
+    world.start_gateway();
+    for _ in 0..2 {
+        world.answer("api:1", &"say more ".repeat(500));
+    }
+    let reply = world.post("/api/agents/a/sessions/api%3A1/compact", &json!({}));
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let chat = json!({"provider": "p", "modelId": "m", "agentName": "a",
+        "context": {"systemPrompt": "s", "messages": [{"role": "user", "content": "go", "timestamp": 1}]}});
+    let reply = world.post("/api/chat/stream", &chat);
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    let lines: Vec<Value> = lines(&world).iter().map(told).collect();
+    let main = json!(["api:1", "m", "main", null]);
+    let summary = json!(["api:1", "m", "compaction", null]);
+    assert_eq!(lines, [main.clone(), main, summary, json!([null, "m", "main", null])]);
+}
+
+#[test]
+fn what_a_compaction_takes_counts_for_the_turn() {
+    let server = ModelServer::answering(|asked| {
+        let summarises = asked.said()[0].contains("You write summaries");
+        if summarises { says("short") } else { says(&"long ".repeat(4_000)) }
+    });
+    // Ten tokens a call, and the conversation is soon too long.
+    let models = "models: { m: { contextWindow: 8000 } },";
+    let world = limited(&server, models, "maxTurnTokens: 10");
+    world.start_gateway();
+    world.answer("api:1", "go");
+    let reply = world.prompt("api:1", "go on");
+    assert_eq!((reply.status, &reply.json()["category"]), (502, &json!("max_tokens")));
+    assert_eq!(server.asked().len(), 2, "the summary was all that it might ask for");
+    assert_eq!(lines(&world)[1]["role"], "compaction");
+}
+
 #[test]
 fn the_api_tells_the_same_as_the_command_line() {
     let server = ModelServer::answering(|_| says("fine"));

@@ -8,7 +8,10 @@ use serde_json::Value;
 use crate::audit::Filter;
 use crate::config::ModelRef;
 use crate::error::Result;
-use crate::gateway::{Detail, Figures, Handle, Place, PromptRequest, SessionChange, Subscription};
+use crate::gateway::{
+    ChatEvent, ChatRequest, Detail, Figures, Handle, Place, PromptRequest, SessionChange,
+    Subscription,
+};
 use crate::sandbox::Exit;
 use crate::session::{Listed, Page, Told, Which};
 use crate::tool::{self, CommandCall, Streams};
@@ -72,6 +75,14 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     ) -> Result<Exit>;
     /// Puts a prompt in line; its events end with a terminal one.
     fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription>;
+    /// One answer to a conversation that its client keeps, on this thread; an
+    /// error means that nothing was begun and nothing told.
+    fn chat(
+        &self,
+        request: ChatRequest,
+        events: &mut dyn FnMut(ChatEvent),
+        cancel: &Cancel,
+    ) -> Result<()>;
     /// Goes through the audit log.
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()>;
     /// Adds up what model calls took.
@@ -169,6 +180,15 @@ impl Engine for Handle {
 
     fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription> {
         self.prompt(request, detail)
+    }
+
+    fn chat(
+        &self,
+        request: ChatRequest,
+        events: &mut dyn FnMut(ChatEvent),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        self.chat(request, events, cancel)
     }
 
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()> {

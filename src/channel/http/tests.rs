@@ -20,11 +20,14 @@ use tool_client::frame;
 use super::engine::{EachMessage, EachRecord, EachSession};
 use super::*;
 use crate::audit::Filter;
+use crate::clock;
 use crate::config::ModelRef;
 use crate::error::{Error, Kind};
 use crate::gateway::{
-    Detail, Figures, Health, Lines, PromptRequest, ProviderLoad, SessionChange, Subscription,
+    ChatEvent, ChatRequest, Detail, Figures, Health, Lines, PromptRequest, ProviderLoad,
+    SessionChange, Subscription,
 };
+use crate::provider::{Assembly, Delta};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::secret::Secret;
 use crate::session::{Listed, Page, Which};
@@ -256,6 +259,38 @@ impl Engine for Small {
         Ok(subscription)
     }
 
+    fn chat(
+        &self,
+        request: ChatRequest,
+        events: &mut dyn FnMut(ChatEvent),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        match request.system.as_str() {
+            "denied" => return Err(Error::new(Kind::Denied, "no s3cret model for you")),
+            "block" => events(ChatEvent::Blocked("not today".into())),
+            "break" => {}
+            "wait" => {
+                let _ = cancel.gone().recv();
+                self.tell("the answer was called off");
+            }
+            "flood" => {
+                let answer = Assembly::new("replay", &request.model, clock::now());
+                events(ChatEvent::Asked(Box::new(answer)));
+                while !cancel.is_cancelled() {
+                    events(ChatEvent::Piece(Delta::Text("x".repeat(1_000))));
+                }
+                self.tell("nobody takes what it says");
+            }
+            _ => {
+                let answer = Assembly::new("replay", &request.model, clock::now());
+                events(ChatEvent::Asked(Box::new(answer)));
+                events(ChatEvent::Piece(Delta::Text("a".into())));
+                events(ChatEvent::Done(Box::default()));
+            }
+        }
+        Ok(())
+    }
+
     fn sessions(&self, which: &Which, each: EachSession) -> Result<()> {
         let agent_name = which.agent.clone().unwrap_or_default();
         each(Listed { session_id: "s".into(), agent_name, ..Listed::default() }).map(drop)
@@ -469,6 +504,7 @@ fn exit_of(from: &mut impl Read) -> Value {
 
 const EXEC: &str = "POST /api/agents/assistant/exec";
 const EXEC_STREAM: &str = "POST /api/agents/assistant/exec/stream";
+const CHAT_STREAM: &str = "POST /api/chat/stream";
 const PROMPT: &str = "POST /api/agents/assistant/prompt";
 const PROMPT_STREAM: &str = "POST /api/agents/assistant/prompt/stream";
 
@@ -516,7 +552,7 @@ fn a_tool_is_called_and_its_answer_given() {
 #[test]
 fn bad_input_is_named_and_nothing_is_begun() {
     let api = Api::new();
-    for line in [EXEC, EXEC_STREAM, PROMPT, PROMPT_STREAM] {
+    for line in [EXEC, EXEC_STREAM, PROMPT, PROMPT_STREAM, CHAT_STREAM] {
         api.refuses(line, "{nope", 400, "JSON");
         api.refuses(line, "null", 400, "object");
         api.refuses(line, "{}", 400, "missing");
@@ -595,6 +631,50 @@ fn a_prompt_that_was_never_begun_has_its_status_as_a_stream_too() {
     for line in [PROMPT, PROMPT_STREAM] {
         api.check(line, r#"{"message":"busy"}"#, 503, want.clone());
     }
+}
+
+/// A body of `POST /api/chat/stream` with that system prompt.
+fn chat(system: &str) -> String {
+    let messages = json!([{ "role": "user", "content": "go" }]);
+    let context = json!({ "systemPrompt": system, "messages": messages });
+    let options = json!({ "partial": false });
+    json!({ "agentName": "assistant", "provider": "p", "modelId": "m", "context": context,
+        "options": options })
+    .to_string()
+}
+
+#[test]
+fn an_answer_streams_up_to_its_last_event() {
+    let api = Api::new();
+    let (status, text) = api.ask(CHAT_STREAM, &chat("hi"));
+    let kinds: Vec<Value> = lines(&text).iter().map(|it| it["type"].clone()).collect();
+    let want = ["start", "text_start", "text_delta", "text_end", "done"];
+    assert_eq!((status, kinds), (200, want.map(Value::from).to_vec()));
+    let (status, text) = api.ask(CHAT_STREAM, &chat("block"));
+    let blocked = json!({ "type": "blocked", "reason": "not today" });
+    assert_eq!((status, lines(&text)), (200, vec![blocked]));
+    let (status, text) = api.ask(CHAT_STREAM, &chat("break"));
+    assert_eq!((status, text.as_str()), (200, ""), "a stream without its last event was cut");
+}
+
+#[test]
+fn an_answer_that_is_not_begun_has_its_status() {
+    let api = Api::new();
+    api.refuses(CHAT_STREAM, &chat("denied"), 403, "no ••• model");
+    let nobody = chat("hi").replace("assistant", "nobody");
+    api.refuses(CHAT_STREAM, &nobody, 404, "no agent");
+    let nameless = chat("hi").replace("agentName", "agent");
+    api.refuses(CHAT_STREAM, &nameless, 400, "`agentName` is missing");
+    Api::with(true).refuses(CHAT_STREAM, &chat("hi"), 503, "stopping");
+}
+
+#[test]
+fn a_client_that_is_gone_calls_its_answer_off() {
+    let api = Api::new();
+    drop(api.send(CHAT_STREAM, &chat("wait")));
+    api.tells("the answer was called off");
+    drop(api.send(CHAT_STREAM, &chat("flood")));
+    api.tells("nobody takes what it says");
 }
 
 #[test]

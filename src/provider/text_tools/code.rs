@@ -11,9 +11,10 @@ pub(super) struct Code {
 }
 
 /// How a line has begun.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Line {
     /// Nothing but indentation, or the mark of a list or a quotation.
+    #[default]
     Start,
     /// A run of marks that may make a fence.
     Run(char, usize),
@@ -22,12 +23,6 @@ enum Line {
     /// Anything else: the length of the span that is open, 0 for none, and of
     /// the run of backticks that has just come.
     Prose { span: usize, run: usize },
-}
-
-impl Default for Line {
-    fn default() -> Self {
-        Self::Start
-    }
 }
 
 impl Code {

@@ -249,6 +249,70 @@ fn more_calls_than_any_model_makes_break_the_answer() {
     assert!(matches!(&one_more, Err(Fault::Unavailable(it)) if it.contains("`p`")), "{one_more:?}");
 }
 
+/// The pieces of a text that comes cut like that; texts that meet are one.
+fn scanned<'a>(cuts: impl Iterator<Item = &'a str>) -> Vec<Piece> {
+    let mut scanner = Scanner::default();
+    let mut pieces = Vec::new();
+    cuts.for_each(|it| scanner.feed(it, &mut pieces));
+    scanner.end(false, &mut pieces);
+    let mut joined: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match (joined.last_mut(), piece) {
+            (Some(Piece::Text(text)), Piece::Text(more)) => text.push_str(&more),
+            (_, piece) => joined.push(piece),
+        }
+    }
+    joined
+}
+
+#[test]
+fn any_text_reads_the_same_wherever_it_is_cut() {
+    let words = [
+        OPENING,
+        OPENING,
+        CLOSING,
+        CLOSING,
+        "{",
+        "}",
+        "\"",
+        "\\",
+        "\n",
+        "\n",
+        "```",
+        "`",
+        "~~~",
+        " ",
+        "a",
+        "那",
+        "- ",
+        "<",
+        "{\"name\":\"x\",\"arguments\":{}}",
+    ];
+    let mut seed = 7_u64;
+    let mut random = |below: usize| {
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        (seed % below as u64) as usize
+    };
+    let mut calls = 0;
+    for _ in 0..5_000 {
+        let text: String = (0..random(24)).map(|_| words[random(words.len())]).collect();
+        let whole = scanned(std::iter::once(text.as_str()));
+        let by_letter = text.char_indices().map(|(at, it)| &text[at..at + it.len_utf8()]);
+        assert_eq!(scanned(by_letter), whole, "{text:?}");
+        let middle = text.ceil_char_boundary(random(text.len() + 1));
+        assert_eq!(scanned([&text[..middle], &text[middle..]].into_iter()), whole, "{text:?}");
+        calls += whole.iter().filter(|it| matches!(it, Piece::Call(_))).count();
+        if !text.contains(OPENING) {
+            let said: Vec<Piece> =
+                Some(text).filter(|it| !it.is_empty()).map(Piece::Text).into_iter().collect();
+            assert_eq!(whole, said);
+        }
+    }
+    assert!(calls > 1_000, "{calls} calls");
+}
+
 /// A block of a mebibyte in pieces of few bytes: looking through all of it for
 /// each would take minutes.
 #[test]

@@ -35,6 +35,7 @@ impl<E: Engine> Call<E> {
             Task::Command(agent, request) => self.command(&agent, request),
             Task::Prompt(request) => self.prompt(request),
             Task::PromptStream(request) => self.prompt_stream(request),
+            Task::Chat(chat) => self.chat(*chat),
             Task::Audit(filter) => self.audit(&filter),
             Task::Usage(query) => self.usage(&query),
             Task::Session(task) => self.session(task),

@@ -5,6 +5,7 @@
 
 mod array;
 mod calls;
+mod chat;
 mod gateway;
 mod path;
 mod requests;
@@ -30,7 +31,7 @@ use crate::clock;
 use crate::gateway::{PromptRequest, SessionChange};
 use crate::usage::Query;
 use crate::worker::{Cancel, Crew};
-use requests::{Checked, PromptBody, ToolRequest};
+use requests::{ChatBody, Checked, PromptBody, ToolRequest};
 use sessions::SessionTask;
 
 /// The channel of sessions that are made here.
@@ -60,6 +61,7 @@ enum Task {
     Command(String, CommandRequest),
     Prompt(PromptRequest),
     PromptStream(PromptRequest),
+    Chat(Box<ChatBody>),
     Audit(Filter),
     Usage(Query),
     Session(SessionTask),
@@ -126,6 +128,11 @@ impl<E: Engine> Routes<E> {
             }
             Route::Prompt(agent) => Task::Prompt(self.prompt_request(agent, body)?),
             Route::PromptStream(agent) => Task::PromptStream(self.prompt_request(agent, body)?),
+            Route::ChatStream => {
+                let chat = checked(ChatBody::parse(body))?;
+                self.require(&chat.request.agent)?;
+                Task::Chat(Box::new(chat))
+            }
             Route::Sessions(agent, route) => {
                 self.require(&agent)?;
                 Task::Session(session_task(agent, route, asked, body)?)

@@ -14,6 +14,8 @@ pub(in crate::channel::http) enum Route {
     Audit,
     /// `GET /api/usage`
     Usage,
+    /// `POST /api/chat/stream`
+    ChatStream,
     /// `POST /api/agents/:name/exec`
     Exec(String),
     /// `POST /api/agents/:name/exec/stream`
@@ -89,6 +91,7 @@ fn find(parts: &[String]) -> Option<(Route, &'static str)> {
         ["api", "agents"] => Some((Route::Quick(Quick::Agents), "GET")),
         ["api", "audit"] => Some((Route::Audit, "GET")),
         ["api", "usage"] => Some((Route::Usage, "GET")),
+        ["api", "chat", "stream"] => Some((Route::ChatStream, "POST")),
         ["api", "agents", name, rest @ ..] => find_of_agent((*name).to_owned(), rest),
         _ => None,
     }
@@ -180,6 +183,7 @@ mod tests {
         check("GET", "/api/agents/a/sessions/k/compact", Err(405));
         check("GET", "/api/audit?denied", Ok(Route::Audit));
         check("GET", "/api/usage?by=day", Ok(Route::Usage));
+        check("POST", "/api/chat/stream", Ok(Route::ChatStream));
         check("POST", "/api/agents/a/exec", Ok(Route::Exec("a".into())));
         check("POST", "/api/agents/a/prompt/stream", Ok(Route::PromptStream("a".into())));
         check("POST", "/api/agents/constructor/exec", Ok(Route::Exec("constructor".into())));

@@ -2,6 +2,8 @@
 //! route. Pure; every refusal names the field. A field that is `null` is not
 //! given; one that is not known is refused, so that a typing mistake is seen.
 
+mod chat;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -17,6 +19,7 @@ use crate::config::ModelRef;
 use crate::session::check_key;
 use crate::tool::CommandCall;
 use crate::usage::{By, Query};
+pub(super) use chat::ChatBody;
 
 /// Values that a body may hold: a short body of many small ones would take
 /// many times its size in memory. As many as a command line can have words.

@@ -273,22 +273,23 @@ fn is_tool_name(name: &str) -> bool {
     begins && name.len() <= 64 && name.bytes().all(is_sound)
 }
 
-/// The texts of the messages, each after its role. A failure is said, as the
-/// protocol has a field for it.
+/// The texts of the messages, each after its role; what stands in one content
+/// of the user may have been several. A failure is said, as the protocol has a
+/// field for it.
 pub(super) fn said(body: &Value) -> Vec<String> {
     let system = body["systemInstruction"]["parts"].as_array();
     let system = system.map(|it| format!("system: {}", it.iter().map(text_of).collect::<String>()));
     let mut said: Vec<String> = system.into_iter().collect();
     for content in body["contents"].as_array().into_iter().flatten() {
         let parts = content["parts"].as_array().map_or(&[][..], Vec::as_slice);
-        let is_result = |it: &&Value| it.get("functionResponse").is_some();
-        said.extend(parts.iter().filter(is_result).map(|it| format!("tool: {}", text_of(it))));
-        let others: Vec<&Value> = parts.iter().filter(|it| !is_result(it)).collect();
-        if !others.is_empty() {
-            let role = if content["role"] == "model" { "assistant" } else { "user" };
-            let text: String = others.into_iter().map(text_of).collect();
-            said.push(format!("{role}: {text}"));
+        if content["role"] == "model" {
+            said.push(format!("assistant: {}", parts.iter().map(text_of).collect::<String>()));
+            continue;
         }
+        said.extend(parts.iter().filter(|it| it.get("inlineData").is_none()).map(|it| {
+            let role = if it.get("functionResponse").is_some() { "tool" } else { "user" };
+            format!("{role}: {}", text_of(it))
+        }));
     }
     said
 }
