@@ -29,6 +29,7 @@ enum Class {
 
 /// Codes and types that providers are known to give, lower-case.
 const CODES: &[(Class, &[&str])] = &[
+    (Class::Stale, &["invalid_encrypted_content"]),
     (
         Class::TooLong,
         &[
@@ -102,25 +103,22 @@ const CODES: &[(Class, &[&str])] = &[
         ],
     ),
     (Class::Model, &["model_not_found", "model_not_available", "not_found_error", "not_found"]),
-    (Class::Refused, &["content_filter", "content_policy_violation", "unsupported_parameter"]),
+    (
+        Class::Refused,
+        &[
+            "content_filter",
+            "content_policy_violation",
+            "unsupported_parameter",
+            "invalid_prompt",
+            "invalid_image",
+            "image_content_policy_violation",
+        ],
+    ),
 ];
 
 /// Wording, lower-case, for where nothing else decides.
 const WORDINGS: &[(Class, &[&str])] = &[
-    (
-        Class::Stale,
-        &[
-            // Anthropic's, of thoughts that were signed elsewhere, or are missing
-            // where a turn began with one.
-            "invalid `signature` in `thinking`",
-            "invalid signature in thinking",
-            "invalid `data` in `redacted_thinking`",
-            "blocks in the latest assistant message cannot be modified",
-            "thinking blocks cannot be modified",
-            "expected `thinking` or `redacted_thinking`",
-            "thinking.signature:",
-        ],
-    ),
+    (Class::Stale, STALE),
     (
         Class::TooLong,
         &[
@@ -140,6 +138,25 @@ const WORDINGS: &[(Class, &[&str])] = &[
     (Class::Unavailable, &["overloaded", "capacity", "temporarily unavailable"]),
 ];
 
+/// Wording, lower-case, for opaque data of an earlier answer that its provider
+/// does not take back.
+const STALE: &[&str] = &[
+    "encrypted content",
+    "items are not persisted",
+    "item with id 'rs_",
+    "item 'rs_",
+    "without its required",
+    // Anthropic's, of thoughts that were signed elsewhere, or are missing where a
+    // turn began with one.
+    "invalid `signature` in `thinking`",
+    "invalid signature in thinking",
+    "invalid `data` in `redacted_thinking`",
+    "blocks in the latest assistant message cannot be modified",
+    "thinking blocks cannot be modified",
+    "expected `thinking` or `redacted_thinking`",
+    "thinking.signature:",
+];
+
 /// What an answer with another status than 2xx means. Names of `headers` are
 /// lower-case; of `body` the first 8 KiB are enough.
 pub(super) fn of_response(
@@ -149,7 +166,10 @@ pub(super) fn of_response(
     body: &[u8],
 ) -> Fault {
     let error = ProviderError::of_body(body);
-    let class = class_of_status(status).unwrap_or_else(|| error.class().unwrap_or(Class::Refused));
+    // OpenAI says of an item that it does not know what others say of a model.
+    let stale = (status == 404 && error.said(STALE)).then_some(Class::Stale);
+    let class = stale.or_else(|| class_of_status(status)).or_else(|| error.class());
+    let class = class.unwrap_or(Class::Refused);
     let said = format!("the provider `{provider}` answered with HTTP {status}");
     let wait = if class == Class::RateLimited { asked_wait(headers) } else { None };
     fault(class, provider, with_message(said, &error.message), wait)
@@ -236,8 +256,11 @@ impl ProviderError {
     }
 
     fn worded(&self) -> Option<Class> {
-        let said = |words: &[&str]| words.iter().any(|it| self.wording.contains(it));
-        WORDINGS.iter().find(|(_, words)| said(words)).map(|it| it.0)
+        WORDINGS.iter().find(|(_, words)| self.said(words)).map(|it| it.0)
+    }
+
+    fn said(&self, words: &[&str]) -> bool {
+        words.iter().any(|it| self.wording.contains(it))
     }
 
     /// Codes that are an HTTP status.
@@ -280,7 +303,8 @@ fn fault(class: Class, provider: &str, said: String, wait: Option<u64>) -> Fault
              use a model that reads more."
         )),
         Class::Stale => Fault::Stale(format!(
-            "{said}. It does not take back what it gave with its earlier answers."
+            "{said}. It does not take back what it gave with an earlier answer: start a new \
+             session, or use another model."
         )),
         Class::Refused => Fault::Refused(format!(
             "{said}. Check whether the model takes such a request (tools, images, `maxTokens`), \
@@ -438,6 +462,33 @@ mod tests {
         check_error(error("prompt is too long: 9 tokens > 8 maximum"), "context_length", "");
         let limit = "input length and `max_tokens` exceed context limit: 9 + 9 > 10";
         check_category(400, error(limit), "context_length");
+    }
+
+    #[test]
+    fn opaque_data_that_is_not_taken_back_is_told_apart() {
+        let error = |text: &str, code: Value| {
+            json!({"error": {"message": text,
+            "type": "invalid_request_error", "param": null, "code": code}})
+        };
+        let item = "Item 'rs_1' of type 'reasoning' was provided without its required following \
+            item.";
+        let call = "Item 'fc_1' of type 'function_call' was provided without its required \
+            'reasoning' item: 'rs_1'.";
+        let unknown = "Item with id 'rs_1' not found. Items are not persisted when `store` is set \
+            to false.";
+        for (status, body) in [
+            (400, error("no", json!("invalid_encrypted_content"))),
+            (400, error("The encrypted content gAAA could not be verified.", Value::Null)),
+            (400, error(item, Value::Null)),
+            (400, error(call, Value::Null)),
+            (400, error(unknown, Value::Null)),
+            (404, error(unknown, Value::Null)),
+        ] {
+            let got = of_response("acme", status, &[], body.to_string().as_bytes());
+            assert!(matches!(got, Fault::Stale(_)), "{got:?}");
+        }
+        check_category(404, error("The model `m` does not exist", Value::Null), "refused");
+        check_category(500, error(unknown, Value::Null), "unavailable");
     }
 
     #[track_caller]

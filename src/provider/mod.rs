@@ -6,6 +6,7 @@
 
 mod anthropic;
 mod assemble;
+mod body;
 pub mod facts;
 mod failure;
 mod field;
@@ -345,10 +346,13 @@ impl Registry {
         cancel: &Cancel,
         on_delta: &mut dyn FnMut(&Delta),
     ) -> Result<Answer, Box<Failure>> {
-        let origin = Origin::new(request.model, self.endpoint(request.model));
+        let origin = Origin::new(request.model, self.endpoint(request.model))
+            .speaking(self.api_name(request.model));
         match self.call_once(request, &origin, inactivity, cancel, on_delta) {
             // Once, and before anything of an answer has come.
-            Err(failure) if matches!(failure.fault, Fault::Stale(_)) => {
+            Err(failure)
+                if matches!(failure.fault, Fault::Stale(_)) && failure.partial.is_empty() =>
+            {
                 log::info!("{}: asked again without opaque data", failure.fault);
                 self.call_once(request, &origin.without_opaque(), inactivity, cancel, on_delta)
             }

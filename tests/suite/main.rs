@@ -36,6 +36,7 @@ mod planted;
 mod podman;
 mod prompt;
 mod residents;
+mod responses;
 mod sandbox;
 mod sessions;
 mod shells;

@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 pub(crate) use containers::{ask, children_of, processes_with};
 pub(crate) use http::{Reply, request};
 pub(crate) use model::{
-    Answer, Dialect, KEY, ModelServer, Part, Said, Stop, calls, chunk, runs, says, says_and_calls,
-    says_in,
+    Answer, Dialect, KEY, ModelServer, Part, Said, Stop, call_item, calls, chunk, message_item,
+    reasoning_item, runs, says, says_and_calls, says_in,
 };
 pub(crate) use stream::Stream;
 pub(crate) use world::{
