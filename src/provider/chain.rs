@@ -48,6 +48,7 @@ pub trait Steps {
 
 /// What came of one call.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::large_enum_variant, reason = "there is one at a time, and it is moved on")]
 pub enum Attempt {
     /// A whole answer.
     Answered(Answer),
@@ -118,6 +119,24 @@ struct Tries {
 }
 
 impl Tries {
+    fn note(&mut self, fault: &Fault, is_seen: bool) {
+        let why = fault.to_string();
+        self.untold = is_seen.then(|| why.clone());
+        self.last = Some(why);
+    }
+
+    /// Whether the conversation has been made shorter.
+    fn shrink<S: Steps>(
+        &mut self,
+        choice: &ModelChoice,
+        steps: &mut S,
+    ) -> Result<bool, End<S::Halt>> {
+        let may = self.shrinks < MOST_SHRINKS && steps.may_go_on();
+        let has_shrunk = may && steps.shrink(choice, self.shrinks).map_err(End::Halted)?;
+        self.shrinks += u32::from(has_shrunk);
+        Ok(has_shrunk)
+    }
+
     fn next(&mut self, wait: Duration, reason: String) -> Retry {
         self.untold = None;
         self.retries += 1;
@@ -174,13 +193,7 @@ impl<'a> Chain<'a> {
         steps: &mut S,
         tries: &mut Tries,
     ) -> Result<Option<Answer>, End<S::Halt>> {
-        if let Some(reason) = tries.untold.take() {
-            steps.retries(&tries.next(Duration::ZERO, reason));
-        }
-        let choice = self.choices[index];
-        if std::mem::replace(&mut self.current, index) != index {
-            steps.falls_back(choice);
-        }
+        let choice = self.announce(index, steps, tries);
         let began = clock::now();
         let (fault, is_seen) = match steps.ask(choice).map_err(End::Halted)? {
             Attempt::Answered(answer) => {
@@ -190,18 +203,29 @@ impl<'a> Chain<'a> {
             }
             Attempt::Failed { fault, is_seen } => (fault, is_seen),
         };
-        tries.last = Some(fault.to_string());
-        tries.untold = tries.last.clone().filter(|_| is_seen);
-        if let Fault::TooLong(_) = fault
-            && tries.shrinks < MOST_SHRINKS
-            && steps.may_go_on()
-            && steps.shrink(choice, tries.shrinks).map_err(End::Halted)?
-        {
-            tries.shrinks += 1;
+        tries.note(&fault, is_seen);
+        if matches!(fault, Fault::TooLong(_)) && tries.shrink(choice, steps)? {
             self.course.ask_again(index);
             return Ok(None);
         }
         self.fail(index, fault, steps.may_go_on())
+    }
+
+    /// Says what a person must know before that model is asked.
+    fn announce<S: Steps>(
+        &mut self,
+        index: usize,
+        steps: &mut S,
+        tries: &mut Tries,
+    ) -> &'a ModelChoice {
+        if let Some(reason) = tries.untold.take() {
+            steps.retries(&tries.next(Duration::ZERO, reason));
+        }
+        let choice = self.choices[index];
+        if std::mem::replace(&mut self.current, index) != index {
+            steps.falls_back(choice);
+        }
+        choice
     }
 
     /// Notes a failure; an error if it is the end.
@@ -212,7 +236,10 @@ impl<'a> Chain<'a> {
         may_go_on: bool,
     ) -> Result<Option<Answer>, End<H>> {
         let Some(setback) = setback(&fault) else { return Err(End::Failed(fault)) };
-        self.health.failed(&self.choices[index].model, &fault, clock::now());
+        // How long a conversation is says nothing of a model's health.
+        if !matches!(fault, Fault::TooLong(_)) {
+            self.health.failed(&self.choices[index].model, &fault, clock::now());
+        }
         if !may_go_on {
             return Err(End::Failed(fault));
         }

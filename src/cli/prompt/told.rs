@@ -163,7 +163,10 @@ fn line_of(kind: &str, event: &Value) -> String {
     match kind {
         "retry" => {
             let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
-            format!("· again in {} s: {}", millis.div_ceil(1_000), text("reason"))
+            match millis.div_ceil(1_000) {
+                0 => format!("· once more: {}", text("reason")),
+                seconds => format!("· once more in {seconds} s: {}", text("reason")),
+            }
         }
         "model_fallback" => format!("· now {}/{}", text("provider"), text("modelId")),
         _ => tool_line(event),
