@@ -22,7 +22,8 @@ use crate::provider::{
 use crate::secret::{MaskedStream, Redactor};
 use crate::session;
 use crate::tool::Caller;
-use crate::turn::{Equipped, Hands, ModelCallEnd, masked_answer};
+use crate::turn::{Equipped, Hands, ModelCallEnd, Watch, masked_answer};
+use crate::usage::Role;
 use crate::worker::Cancel;
 
 /// A conversation that waits for its next answer.
@@ -85,8 +86,10 @@ impl Handle {
         let _entered = engine.running.enter(cancel)?;
         let choices = from_choice(agent, Some(&request.model));
         let messages = session::context_of(mem::take(&mut request.messages));
-        let counted =
-            |model: &ModelRef, end: &ModelCallEnd| engine.meter.model_call_ended(model, end);
+        let key = request.session_key.as_deref().unwrap_or_default();
+        let counted = |model: &ModelRef, end: &ModelCallEnd| {
+            engine.model_call_ended(&request.agent, key, model, end);
+        };
         let hands = Equipped::new(&engine.toolbox, &engine.audit, caller(&request), &counted);
         let mut talk = Talk {
             engine,
@@ -150,8 +153,9 @@ impl Steps for Talk<'_> {
 
     fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt> {
         let told = self.hands.model_call_begins(&choice.model)?;
-        let called = self.call(choice);
-        told(end_of(&called));
+        let mut watch = Watch::start();
+        let called = self.call(choice, &mut watch);
+        told(watch.ended(&called, Role::Main));
         Ok(match called {
             Ok(answer) => Attempt::Answered(answer),
             Err(failure) => {
@@ -181,7 +185,7 @@ impl Talk<'_> {
     }
 
     /// One model call.
-    fn call(&mut self, choice: &ModelChoice) -> Result<Answer, Box<Failure>> {
+    fn call(&mut self, choice: &ModelChoice, watch: &mut Watch) -> Result<Answer, Box<Failure>> {
         let (engine, request) = (self.engine, self.request);
         let facts = engine.providers.facts(&choice.model);
         let marks = marks_of(self.messages, &choice.model.provider);
@@ -206,8 +210,10 @@ impl Talk<'_> {
         };
         let mut veil = Veil::new(&engine.redactor, &mut tell);
         let inactivity = self.agent.limits.inactivity;
-        let called =
-            engine.providers.call(&asked, inactivity, self.cancel, &mut |delta| veil.pass(delta));
+        let called = engine.providers.call(&asked, inactivity, self.cancel, &mut |delta| {
+            watch.saw(delta);
+            veil.pass(delta);
+        });
         veil.end();
         dated(called, at)
     }
@@ -261,14 +267,6 @@ fn dated(called: Result<Answer, Box<Failure>>, at: Time) -> Result<Answer, Box<F
             Err(failure)
         }
     }
-}
-
-fn end_of(called: &Result<Answer, Box<Failure>>) -> ModelCallEnd {
-    let (message, fault) = match called {
-        Ok(answer) => (&answer.message, None),
-        Err(failure) => (&failure.partial, Some(failure.fault.clone())),
-    };
-    ModelCallEnd { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
 }
 
 fn caller(request: &ChatRequest) -> Caller {

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use super::replay::{Event, PlayedCall, PlayedStop};
 use super::{CallPiece, Delta, Failure, Fault, json};
 use crate::clock::Time;
 use crate::config::{ModelRef, Price};
@@ -157,6 +158,17 @@ impl Assembly {
         }
     }
 
+    /// What has come, in the words of a cassette. Arguments that do not read are
+    /// in it as the model wrote them.
+    pub(super) fn played(&self) -> Vec<Event> {
+        let mut events: Vec<Event> = self.parts.iter().flat_map(Part::played).collect();
+        if self.message.usage != Usage::default() {
+            events.push(Event::Usage(self.message.usage.clone()));
+        }
+        events.extend(self.stop.as_ref().map(|it| Event::Stop(PlayedStop::from(it))));
+        events
+    }
+
     fn goes_on_as_text(&self) -> bool {
         let last = self.parts.last();
         matches!(last, Some(Part::Done(Block::Text(it))) if it.text_signature.is_none())
@@ -262,6 +274,37 @@ impl Assembly {
     }
 }
 
+impl Part {
+    fn played(&self) -> Vec<Event> {
+        let (event, signature) = match self {
+            Self::Done(Block::Text(it)) => (Event::Text(it.text.clone()), &it.text_signature),
+            Self::Done(Block::Thinking(it)) if it.redacted == Some(true) => {
+                (Event::Redacted(it.thinking_signature.clone().unwrap_or_default()), &None)
+            }
+            Self::Done(Block::Thinking(it)) => {
+                (Event::Thinking(it.thinking.clone()), &it.thinking_signature)
+            }
+            Self::Call { call, arguments } => {
+                (Event::ToolCall(played_call(call, arguments)), &call.thought_signature)
+            }
+            Self::Done(Block::ToolCall(_) | Block::Image(_) | Block::Unknown(_)) => {
+                return Vec::new();
+            }
+        };
+        let signature = signature.clone().map(Event::Signature);
+        std::iter::once(event).chain(signature).collect()
+    }
+}
+
+fn played_call(call: &ToolCall, text: &str) -> PlayedCall {
+    let arguments = match json::read(text.as_bytes(), MOST_VALUES) {
+        Ok(it @ Value::Object(_)) => it,
+        _ => Value::String(text.to_owned()),
+    };
+    let id = Some(call.id.clone()).filter(|it| !it.is_empty());
+    PlayedCall { id, name: call.name.clone(), arguments }
+}
+
 /// Notes where an answer comes from that holds opaque data.
 fn note_endpoint(message: &mut Assistant, endpoint: &str) {
     let is_opaque = message.content.iter().any(|it| match it {
@@ -353,6 +396,8 @@ fn with_total(mut usage: Usage) -> Usage {
 /// of it stays.
 fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
     let Some(price) = price else { return usage };
+    let read = [usage.input, usage.cache_read, usage.cache_write];
+    let price = price.for_prompt(read.into_iter().fold(0, u64::saturating_add));
     let cost = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
     let mut parts = Cost {
         input: cost(usage.input, price.input),
@@ -371,6 +416,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::config::LongPrompt;
 
     fn assembly(deltas: &[Delta]) -> Assembly {
         let model = ModelRef { provider: "p".into(), model: "m".into() };
@@ -550,9 +596,16 @@ mod tests {
 
     #[test]
     fn a_known_price_is_counted_and_an_unknown_one_left_as_it_is() {
-        let price = Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0 };
+        let price =
+            Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0, long: None };
         check_cost(Some(price), [3.0, 4.0, 1.0, 0.0, 8.0]);
         check_cost(None, [0.0, 0.0, 0.0, 0.0, 9.0]);
+        // Three million are read, whether or not they were in the cache.
+        let long = |above| Some(LongPrompt { above, input: 2.0, output: 1.5 });
+        let dear = Price { long: long(2_999_999), ..price };
+        check_cost(Some(dear), [6.0, 6.0, 2.0, 0.0, 14.0]);
+        let cheap = Price { long: long(3_000_000), ..price };
+        check_cost(Some(cheap), [3.0, 4.0, 1.0, 0.0, 8.0]);
     }
 
     #[test]

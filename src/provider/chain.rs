@@ -14,8 +14,9 @@ use crate::clock;
 use crate::config::ModelChoice;
 use crate::worker::Cancel;
 
-/// How often the conversation is made shorter for one answer.
-const MOST_SHRINKS: u32 = 3;
+/// How often the conversation is made shorter for one model's answer, whatever
+/// a caller thinks of it.
+const MOST_SHRINKS: u32 = 6;
 
 /// What a caller does on the way to an answer.
 pub trait Steps {
@@ -447,9 +448,9 @@ mod tests {
         let script = |shrinks| Script { shrinks, ..Script::default() };
         let once = vec![too_long(), Ok(())];
         assert_eq!(check(script(9), once, "a, shrink 0, a"), None);
-        let many = vec![too_long(), too_long(), too_long(), too_long(), Ok(())];
-        let want = "a, shrink 0, a, shrink 1, a, shrink 2, a, to b, b";
-        assert_eq!(check(script(9), many, want), None);
+        let many: Vec<_> = (0..=MOST_SHRINKS).map(|_| too_long()).chain([Ok(())]).collect();
+        let shrinks: String = (0..MOST_SHRINKS).map(|it| format!("shrink {it}, a, ")).collect();
+        assert_eq!(check(script(9), many, &format!("a, {shrinks}to b, b")), None);
         let in_vain = vec![too_long(), too_long(), Ok(())];
         assert_eq!(check(script(1), in_vain, "a, shrink 0, a, shrink 1, to b, b"), None);
     }

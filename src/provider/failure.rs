@@ -26,11 +26,14 @@ enum Class {
     Credit,
     Model,
     TooLong,
+    /// It does not take its own opaque data back.
+    Stale,
     Refused,
 }
 
 /// Codes and types that providers are known to give, lower-case.
 const CODES: &[(Class, &[&str])] = &[
+    (Class::Stale, &["invalid_encrypted_content"]),
     (
         Class::TooLong,
         &[
@@ -62,6 +65,7 @@ const CODES: &[(Class, &[&str])] = &[
             "insufficient_balance",
             "insufficient_credits",
             "billing_not_active",
+            "billing_error",
             "billing_hard_limit_reached",
             "exceeded_current_quota_error",
             "payment_required",
@@ -93,6 +97,7 @@ const CODES: &[(Class, &[&str])] = &[
         Class::Key,
         &[
             "invalid_api_key",
+            "api_key_invalid",
             "invalid_authentication",
             "invalid_authentication_error",
             "authentication_error",
@@ -103,11 +108,45 @@ const CODES: &[(Class, &[&str])] = &[
         ],
     ),
     (Class::Model, &["model_not_found", "model_not_available", "not_found_error", "not_found"]),
-    (Class::Refused, &["content_filter", "content_policy_violation", "unsupported_parameter"]),
+    (
+        Class::Refused,
+        &[
+            "content_filter",
+            "content_policy_violation",
+            "unsupported_parameter",
+            "invalid_prompt",
+            "invalid_image",
+            "image_content_policy_violation",
+        ],
+    ),
 ];
 
 /// Wording, lower-case, for where nothing else decides.
 const WORDINGS: &[(Class, &[&str])] = &[
+    (
+        Class::Stale,
+        &[
+            // OpenAI's, of reasoning items that it cannot decrypt, does not know,
+            // or misses the other half of.
+            "encrypted content",
+            "items are not persisted",
+            "item with id 'rs_",
+            "without its required",
+            // Anthropic's, of thoughts that were signed elsewhere, or are missing
+            // where a turn began with one.
+            "invalid `signature` in `thinking`",
+            "invalid signature in thinking",
+            "invalid `data` in `redacted_thinking`",
+            "blocks in the latest assistant message cannot be modified",
+            "thinking blocks cannot be modified",
+            "expected `thinking` or `redacted_thinking`",
+            "thinking.signature:",
+            // Google's, of one that is corrupt, missing, or no base64.
+            "thought signature",
+            "thought_signature",
+            "thoughtsignature",
+        ],
+    ),
     (
         Class::TooLong,
         &[
@@ -120,6 +159,7 @@ const WORDINGS: &[(Class, &[&str])] = &[
             "input is too long",
             "input token count",
             "exceed_context_size",
+            "exceed context limit",
         ],
     ),
     (Class::RateLimited, &["rate_limit", "rate limit", "too many requests"]),
@@ -139,7 +179,7 @@ pub(super) fn of_response(
     let class = deciding(status).or_else(|| error.class()).or_else(|| hinting(status));
     let said = format!("the provider `{provider}` answered with HTTP {status}");
     let default = if status == 429 { WAIT_OF_STATUS } else { WAIT_OF_WORDS };
-    let wait = Wait { asked: wait::asked(headers, now), default };
+    let wait = Wait { asked: wait::asked(headers, now).or(error.wait), default };
     let said = with_message(said, &error.message);
     fault(class.unwrap_or(Class::Refused), provider, said, wait)
 }
@@ -147,13 +187,14 @@ pub(super) fn of_response(
 /// What an error object in the middle of an answer means.
 pub(super) fn of_error(provider: &str, error: &Value) -> Fault {
     let error = ProviderError::of_value(error);
-    let at_fault = || error.numbers().any(|it| (400..500).contains(&it));
+    let is_named = || error.codes.iter().any(|it| it == "invalid_request_error");
+    let at_fault = || is_named() || error.numbers().any(|it| (400..500).contains(&it));
     let class = error.class().unwrap_or_else(|| match at_fault() {
         true => Class::Refused,
         false => Class::Unavailable,
     });
     let said = format!("the provider `{provider}` broke its answer off with an error");
-    let wait = Wait { asked: None, default: WAIT_OF_WORDS };
+    let wait = Wait { asked: error.wait, default: WAIT_OF_WORDS };
     fault(class, provider, with_message(said, &error.message), wait)
 }
 
@@ -184,6 +225,8 @@ struct ProviderError {
     message: String,
     /// The same at full length and lower-case, to look for wording in.
     wording: String,
+    /// How long it asks to wait, in milliseconds.
+    wait: Option<u64>,
 }
 
 impl ProviderError {
@@ -205,17 +248,23 @@ impl ProviderError {
         let fields = [error, value].into_iter().flat_map(|it| {
             ["code", "type", "status"].into_iter().filter_map(|field| it.get(field))
         });
+        // Google's codes are coarse; what is wrong stands in its details.
+        let details = error.get("details").and_then(Value::as_array);
+        let details = details.map(Vec::as_slice).unwrap_or_default();
+        let fields = fields.chain(details.iter().filter_map(|it| it.get("reason")));
         let codes = fields.filter_map(|it| match it {
             Value::String(it) => Some(it.to_lowercase()),
             Value::Number(it) => Some(it.to_string()),
             _ => None,
         });
-        Self { codes: codes.collect(), ..Self::of_text(&message_of(error)) }
+        let delay = details.iter().find_map(|it| it.get("retryDelay")).and_then(Value::as_str);
+        let wait = delay.and_then(wait::written);
+        Self { codes: codes.collect(), wait, ..Self::of_text(&message_of(error)) }
     }
 
     fn of_text(text: &str) -> Self {
         let wording = text.chars().take(8 * 1024).flat_map(char::to_lowercase).collect();
-        Self { codes: Vec::new(), message: one_line(text), wording }
+        Self { codes: Vec::new(), message: one_line(text), wording, wait: None }
     }
 
     fn class(&self) -> Option<Class> {
@@ -282,6 +331,10 @@ fn fault(class: Class, provider: &str, said: String, wait: Wait) -> Fault {
         Class::TooLong => Fault::TooLong(format!(
             "{said}. The conversation is longer than the model reads: start a new session, or \
              use a model that reads more."
+        )),
+        Class::Stale => Fault::Stale(format!(
+            "{said}. It does not take back what it gave with an earlier answer: start a new \
+             session, or use another model."
         )),
         Class::Refused => Fault::Refused(format!(
             "{said}. Check whether the model takes such a request (tools, images, `maxTokens`), \
@@ -426,6 +479,57 @@ mod tests {
         check_category(422, json!({"detail": [{"type": "extra_forbidden"}]}), "refused");
     }
 
+    #[test]
+    fn opaque_data_that_is_not_taken_back_is_told_apart() {
+        let error = |text: &str, code: Value| {
+            json!({"error": {"message": text,
+            "type": "invalid_request_error", "param": null, "code": code}})
+        };
+        let item = "Item 'rs_1' of type 'reasoning' was provided without its required following \
+            item.";
+        let call = "Item 'fc_1' of type 'function_call' was provided without its required \
+            'reasoning' item: 'rs_1'.";
+        let unknown = "Item with id 'rs_1' not found. Items are not persisted when `store` is set \
+            to false.";
+        for (status, body) in [
+            (400, error("no", json!("invalid_encrypted_content"))),
+            (400, error("The encrypted content gAAA could not be verified.", Value::Null)),
+            (400, error(item, Value::Null)),
+            (400, error(call, Value::Null)),
+            (400, error(unknown, Value::Null)),
+            (404, error(unknown, Value::Null)),
+        ] {
+            let got = of_response("acme", status, &[], body.to_string().as_bytes(), NOW);
+            assert!(matches!(got, Fault::Stale(_)), "{got:?}");
+        }
+        check_category(404, error("The model `m` does not exist", Value::Null), "refused");
+        check_category(500, error(unknown, Value::Null), "unavailable");
+    }
+
+    #[test]
+    fn opaque_data_that_is_refused_is_known_by_the_words_for_it() {
+        let error = |text: &str| json!({"type": "error", "error": {"message": text, "type": "invalid_request_error"}});
+        let stale = |text: &str| {
+            let got = of_response("acme", 400, &[], error(text).to_string().as_bytes(), NOW);
+            matches!(got, Fault::Stale(_))
+        };
+        assert!(stale("messages.1.content.0: Invalid `signature` in `thinking` block"));
+        assert!(stale(
+            "messages.3.content.8: `thinking` or `redacted_thinking` blocks in the latest assistant message cannot be modified."
+        ));
+        assert!(stale("messages.1.content.0: Invalid `data` in `redacted_thinking` block"));
+        assert!(stale("messages.1.content.0.thinking.signature: Field required"));
+        assert!(!stale("messages.1.content.0.text: Field required"));
+        assert!(matches!(
+            of_error("acme", &error("Invalid signature in thinking block")),
+            Fault::Stale(_)
+        ));
+        check_error(error("messages: roles must alternate"), "refused", "alternate");
+        check_error(error("prompt is too long: 9 tokens > 8 maximum"), "context_length", "");
+        let limit = "input length and `max_tokens` exceed context limit: 9 + 9 > 10";
+        check_category(400, error(limit), "context_length");
+    }
+
     #[track_caller]
     fn check_error(error: Value, category: &str, part: &str) {
         let got = of_error("acme", &error);
@@ -464,6 +568,67 @@ mod tests {
         check_wait(400, &[("retry-after", "20")], 20_000);
         let in_answer = of_error("acme", &json!({"code": 429, "message": "slowly"}));
         assert!(matches!(in_answer, Fault::RateLimited(Some(60_000), _)), "{in_answer:?}");
+    }
+
+    fn details(details: Value) -> Value {
+        json!({"error": {"code": 400, "message": "No.", "status": "INVALID_ARGUMENT",
+            "details": details}})
+    }
+
+    #[test]
+    fn what_is_wrong_may_stand_in_the_details() {
+        let reason = json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo",
+            "reason": "API_KEY_INVALID"}, {"reason": null}, 7]);
+        check(
+            400,
+            &details(reason).to_string(),
+            "refused",
+            "the provider `acme` answered with HTTP 400: No. Check `llm.providers.acme.apiKey`.",
+        );
+        for odd in [json!(null), json!("x"), json!([])] {
+            check_category(400, details(odd), "refused");
+        }
+    }
+
+    #[test]
+    fn a_wait_may_stand_in_the_details() {
+        for (written, want) in [
+            (json!("17s"), [17_000; 2]),
+            (json!("0.25s"), [250; 2]),
+            (json!("99999999999999s"), [86_400_000; 2]),
+            (json!("-1s"), [300_000, 60_000]),
+            (json!("soon"), [300_000, 60_000]),
+            (json!(17), [300_000, 60_000]),
+        ] {
+            let mut error = details(json!([{"@type": "x"}, {"retryDelay": written}]));
+            error["error"]["status"] = json!("RESOURCE_EXHAUSTED");
+            error["error"]["code"] = json!(429);
+            let body = error.to_string();
+            let got =
+                [of_response("acme", 429, &[], body.as_bytes(), NOW), of_error("acme", &error)];
+            let got = got.map(|it| match it {
+                Fault::RateLimited(wait, _) => wait,
+                _ => None,
+            });
+            assert_eq!(got, want.map(Some), "{written}");
+        }
+    }
+
+    #[test]
+    fn a_signature_of_a_thought_that_is_not_taken_back_is_stale() {
+        for text in [
+            "Corrupted thought signature.",
+            "Unable to submit request because Thought signature is not valid.",
+            "Function call is missing a thought_signature in functionCall parts.",
+            "Invalid value at 'contents[1].parts[0].thought_signature' (TYPE_BYTES)",
+        ] {
+            let body = json!({"error": {"code": 400, "message": text,
+                "status": "INVALID_ARGUMENT"}});
+            let got = of_response("acme", 400, &[], body.to_string().as_bytes(), NOW);
+            assert!(matches!(&got, Fault::Stale(it) if it.contains("`acme`")), "{got:?}");
+            let got = of_response("acme", 500, &[], body.to_string().as_bytes(), NOW);
+            assert!(matches!(got, Fault::Unavailable(_)), "{got:?}");
+        }
     }
 
     #[track_caller]

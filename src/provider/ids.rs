@@ -1,4 +1,4 @@
-//! Ids of tool calls that the other side takes. Pure. A model gets its own
+//! Ids and names of tool calls that the other side takes. Pure. A model gets its own
 //! ids back as they are, since some were trained on their form. All others are
 //! written anew as nine letters and digits: Mistral's models take nothing
 //! else, wherever they are served, and everyone takes that. The same history
@@ -33,8 +33,18 @@ impl Ids {
     /// The id to send for a call; `own` says whether the model that is asked
     /// gave it.
     pub(in crate::provider) fn of_call(&mut self, call: &ToolCall, own: bool) -> String {
-        let kept = if own { is_sound(&call.id) } else { fits_all(&call.id) };
-        let kept = (kept && !self.taken.contains(&call.id)).then(|| call.id.clone());
+        let is_kept = if own { is_sound(&call.id) } else { fits_all(&call.id) };
+        self.of_known_call(call, is_kept.then_some(&call.id))
+    }
+
+    /// The id to send for a call that the other side knows by this one, if it
+    /// knows it.
+    pub(in crate::provider) fn of_known_call(
+        &mut self,
+        call: &ToolCall,
+        known: Option<&str>,
+    ) -> String {
+        let kept = known.filter(|it| !self.taken.contains(*it)).map(str::to_owned);
         let id = kept.unwrap_or_else(|| self.anew(&call.id));
         self.taken.insert(id.clone());
         self.open.push_back((call.id.clone(), id.clone()));
@@ -52,6 +62,14 @@ impl Ids {
         let mut attempts = (0_u32..).map(|attempt| short(&format!("{attempt} {stored}")));
         attempts.find(|it| !self.taken.contains(it)).unwrap_or_default()
     }
+}
+
+/// A tool's name as it may stand in a call: models make some up that their own
+/// server then refuses.
+pub(in crate::provider) fn sound_name(name: &str) -> String {
+    let sound = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-');
+    let name: String = name.chars().take(64).map(|it| if sound(it) { it } else { '_' }).collect();
+    if name.is_empty() { "unnamed".into() } else { name }
 }
 
 /// What OpenAI and those like it take.

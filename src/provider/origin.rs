@@ -2,7 +2,8 @@
 //! mean something only to the very place that gave them: elsewhere they are
 //! refused, and with them the whole conversation for ever after. So they are
 //! kept with their answer, and go back only to the provider, the model and the
-//! endpoint that it came from.
+//! endpoint that it came from, in the protocol that it came by: one endpoint may
+//! speak several, and none understands another's.
 
 use serde_json::Value;
 
@@ -14,13 +15,20 @@ use crate::message::Assistant;
 pub struct Origin<'a> {
     model: &'a ModelRef,
     endpoint: &'a str,
+    api: &'a str,
     has_opaque: bool,
 }
 
 impl<'a> Origin<'a> {
     /// A model at the endpoint of that base URL; empty where there is none.
     pub fn new(model: &'a ModelRef, endpoint: &'a str) -> Self {
-        Self { model, endpoint, has_opaque: true }
+        Self { model, endpoint, api: "", has_opaque: true }
+    }
+
+    /// The same, asked in the protocol of that name.
+    #[must_use]
+    pub fn speaking(self, api: &'a str) -> Self {
+        Self { api, ..self }
     }
 
     /// The same, which no longer takes back what it gave.
@@ -45,7 +53,8 @@ impl<'a> Origin<'a> {
     pub fn takes_back(&self, answer: &Assistant) -> bool {
         let endpoint = answer.beige.as_ref().and_then(|it| it.get("endpoint"));
         let is_here = endpoint.and_then(Value::as_str).is_none_or(|it| it == self.endpoint);
-        self.has_opaque && is_here && self.gave(answer)
+        let is_understood = [self.api, &answer.api].contains(&"") || answer.api == self.api;
+        self.has_opaque && is_here && is_understood && self.gave(answer)
     }
 }
 
@@ -79,5 +88,14 @@ mod tests {
         let stripped = origin.without_opaque();
         assert!(!stripped.takes_back(&answer("p", "m", Some("https://a"))));
         assert!(stripped.gave(&answer("p", "m", Some("https://a"))));
+    }
+
+    #[test]
+    fn what_came_by_one_protocol_goes_back_by_no_other() {
+        let here = model("p", "m");
+        let mut said = answer("p", "m", Some("https://a"));
+        said.api = "openai-responses".into();
+        let takes = |api| Origin::new(&here, "https://a").speaking(api).takes_back(&said);
+        assert!(takes("openai-responses") && !takes("openai-completions"));
     }
 }

@@ -1,6 +1,6 @@
 //! Whether a provider's server can be reached, for `beige doctor`: the name
-//! resolves, it takes the connection, TLS is sound, and one cheap `GET
-//! {base}/models` is answered. One request of bounded time and size; it says
+//! resolves, it takes the connection, TLS is sound, and one cheap `GET` of its
+//! list of models is answered. One request of bounded time and size; it says
 //! nothing of the key but whether it was refused.
 
 use std::io::{ErrorKind, Read};
@@ -11,7 +11,7 @@ use ureq::tls::RootCerts;
 use ureq::{Error, Timeout};
 
 use super::http::{Target, certificates, is_distrust};
-use super::{Fault, ends};
+use super::{Fault, Wire, ends};
 use crate::config::{Endpoint, Provider, Reach, Timeouts};
 
 /// How long a name or a connection may take, whatever longer time the
@@ -66,12 +66,14 @@ pub fn probe(name: &str, provider: &Provider) -> Probe {
 
 fn probe_within(name: &str, provider: &Provider, whole: Duration) -> Probe {
     let Reach::Endpoint(endpoint) = &provider.reach else { return Probe::NoServer };
-    let target = Target::new(name, &hurried(endpoint), ends(name, provider).0.key_header());
+    let (dialect, _) = ends(name, provider);
+    let target = Target::new(name, &hurried(endpoint), dialect.key_header());
+    let question = dialect.question(target.url());
     match sets_of_roots(endpoint) {
         Err(what) => Probe::Failed(Obstacle::Setting, what),
         Ok(mut sets) => loop {
             let roots = sets.pop().unwrap_or(RootCerts::WebPki);
-            let found = ask(&target, roots, whole);
+            let found = ask(&target, &question, roots, whole);
             let is_distrusted = matches!(found, Probe::Failed(Obstacle::Tls, _));
             if !is_distrusted || sets.is_empty() {
                 return found;
@@ -96,9 +98,9 @@ fn sets_of_roots(endpoint: &Endpoint) -> Result<Vec<RootCerts>, String> {
     Ok(sets)
 }
 
-fn ask(target: &Target, roots: RootCerts, whole: Duration) -> Probe {
+fn ask(target: &Target, question: &Wire, roots: RootCerts, whole: Duration) -> Probe {
     let unusable = |fault| Probe::Failed(Obstacle::Setting, target.mask(fault).to_string());
-    let (agent, question) = match (target.agent(roots), target.question("/models")) {
+    let (agent, question) = match (target.agent(roots), target.question(question)) {
         (Ok(agent), Ok(question)) => (agent, question),
         (Err(fault), _) | (_, Err(fault)) => return unusable(fault),
     };
@@ -199,6 +201,11 @@ mod tests {
     /// What is found at a server that answers each request with these bytes,
     /// and what it was asked last.
     fn against(answer: &'static str) -> (Probe, String) {
+        against_in(Api::OpenAiCompletions, answer)
+    }
+
+    /// The same with a server of that protocol.
+    fn against_in(api: Api, answer: &'static str) -> (Probe, String) {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let (asked, heard) = crossbeam_channel::bounded(1);
@@ -212,7 +219,8 @@ mod tests {
             let _ = stream.write_all(answer.as_bytes());
             let _ = asked.send(String::from_utf8_lossy(&head).into_owned());
         });
-        let probe = probe("p", &provider(format!("http://{address}/v1")));
+        let provider = Provider { api, ..provider(format!("http://{address}/v1")) };
+        let probe = probe("p", &provider);
         let head = heard.recv().expect("a request");
         drop(server);
         (probe, head)
@@ -228,6 +236,17 @@ mod tests {
         assert!(head.contains("authorization: bearer sk-very-secret\r\n"), "{head}");
         assert!(head.contains("x-team: red\r\n"), "{head}");
         assert!(matches!(probe, Probe::Answers(_)), "{probe:?}");
+    }
+
+    #[test]
+    fn each_protocol_is_asked_in_its_own_words() {
+        let list = "HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{\"data\":[{\"id\":\"m1\"}]}";
+        let (probe, head) = against_in(Api::AnthropicMessages, list);
+        assert!(head.starts_with("GET /v1/models?limit=1000 HTTP/1.1\r\n"), "{head}");
+        let head = head.to_lowercase();
+        assert!(head.contains("x-api-key: sk-very-secret\r\n"), "{head}");
+        assert!(head.contains("anthropic-version: 2023-06-01\r\n"), "{head}");
+        assert_eq!(probe, Probe::Answers(Some(vec!["m1".into()])));
     }
 
     #[track_caller]

@@ -34,6 +34,11 @@ pub(super) fn asked(headers: &[(String, String)], now: Time) -> Option<u64> {
     Some(bounded(millis))
 }
 
+/// The same where it stands in the text of an error, as `17s`.
+pub(super) fn written(text: &str) -> Option<u64> {
+    duration(text).map(bounded)
+}
+
 /// A cast from a float is bounded by its target.
 fn bounded(millis: f64) -> u64 {
     let millis = if millis > 0.0 { millis } else { SHORTEST };

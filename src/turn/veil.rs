@@ -85,6 +85,10 @@ impl<'a> Veil<'a> {
                 message: self.text(message),
                 partial: partial.map(|it| self.text(it)),
             },
+            TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason } => {
+                let reason = reason.map(|it| self.text(it));
+                TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason }
+            }
             TurnEvent::Blocked { reason } => TurnEvent::Blocked { reason: self.text(reason) },
             TurnEvent::Retry { attempt, in_ms, reason } => {
                 TurnEvent::Retry { attempt, in_ms, reason: self.text(reason) }

@@ -9,12 +9,14 @@
     reason = "a test fails by panicking"
 )]
 
+mod anthropic;
 mod audit;
 mod bubblewrap;
 mod chat;
 mod cli;
 mod config;
 mod containers;
+mod context;
 mod control;
 mod crash;
 mod docker;
@@ -24,6 +26,7 @@ mod fallback;
 mod faults;
 mod full_disk;
 mod gateway;
+mod google;
 mod histories;
 mod hostile;
 mod http;
@@ -36,11 +39,15 @@ mod oneshots;
 mod planted;
 mod podman;
 mod prompt;
+mod recording;
 mod residents;
+mod responses;
 mod sandbox;
 mod sessions;
 mod shells;
 mod siege;
 mod socket;
 mod support;
+mod text_tools;
 mod tools;
+mod usage;

@@ -33,6 +33,7 @@ use crate::secret::Secret;
 use crate::session::{Listed, Page, Which};
 use crate::tool::{self, CommandCall, Streams};
 use crate::turn::TurnEvent;
+use crate::usage::Query;
 use crate::worker::Worker;
 
 const NEVER: Duration = Duration::from_secs(60);
@@ -146,6 +147,28 @@ impl Engine for Small {
             "api:other" => Err(Error::new(Kind::Conflict, "it belongs to `other`")),
             _ => Ok(session_key == "api:a/b"),
         }
+    }
+
+    fn steer(&self, agent: &str, session_key: &str, message: &str) -> Result<()> {
+        match self.abort(agent, session_key)? && message == "left" {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Conflict, "no turn is running in this session")),
+        }
+    }
+
+    fn compact(&self, _: &str, session_key: &str) -> Result<Subscription> {
+        let (mut subscriber, subscription, _) = Subscription::pair(Detail::All);
+        let failed = session_key != "api:a/b";
+        let (tokens_before, tokens_after) = (9, if failed { 9 } else { 2 });
+        let reason = failed.then(|| "r".to_owned());
+        subscriber.tell(TurnEvent::CompactionEnd {
+            compacted: !failed,
+            tokens_before,
+            tokens_after,
+            reason,
+        });
+        subscriber.tell(TurnEvent::Done { response: String::new(), note: None });
+        Ok(subscription)
     }
 
     fn require_agent(&self, name: &str) -> Result<()> {
@@ -304,6 +327,13 @@ impl Engine for Small {
         }
         let count = if filter.denied { 0 } else { 3 };
         (0..count).try_for_each(|seq| each(&format!("{{\"seq\":{seq}}}")).map(|_| ()))
+    }
+
+    fn usage(&self, query: &Query) -> Result<Value> {
+        match query.agent.as_deref() {
+            Some("broken") => Err(Error::new(Kind::Internal, "no file")),
+            agent => Ok(json!({ "by": query.by.name(), "agent": agent })),
+        }
     }
 
     fn mask(&self, text: &str) -> String {
@@ -655,6 +685,18 @@ fn a_turn_is_called_off_by_its_session() {
     api.check(&abort("assistant", "api%3Ac"), "{}", 200, json!({ "aborted": false }));
     api.refuses(&abort("assistant", "api%3Aother"), "", 409, "belongs");
     api.refuses(&abort("nobody", "api%3Aa%2Fb"), "", 404, "no agent");
+    let control =
+        |key: &str, what: &str| format!("POST /api/agents/assistant/sessions/{key}/{what}");
+    let left = r#"{"message":"left"}"#;
+    api.check(&control("api%3Aa%2Fb", "steer"), left, 200, json!({ "steered": true }));
+    api.refuses(&control("api%3Ac", "steer"), left, 409, "no turn");
+    api.refuses(&control("api%3Aa%2Fb", "steer"), "{}", 400, "`message`");
+    api.refuses(&control("api%3Aa%2Fb", "steer"), r#"{"message":"left","x":1}"#, 400, "`x`");
+    let want = json!({"compacted": true, "tokensBefore": 9, "tokensAfter": 2});
+    api.check(&control("api%3Aa%2Fb", "compact"), "", 200, want);
+    let want = json!({"compacted": false, "tokensBefore": 9, "tokensAfter": 9, "reason": "r"});
+    api.check(&control("api%3Ac", "compact"), "", 200, want);
+    api.refuses("POST /api/agents/nobody/sessions/k/compact", "", 404, "no agent");
 }
 
 #[test]
@@ -685,6 +727,15 @@ fn strangers_learn_no_figures() {
         assert_eq!(split(&text).0, want, "{line}");
     }
     assert!(api.told.is_empty());
+}
+
+#[test]
+fn usage_is_summed_up_as_is_asked() {
+    let api = Api::new();
+    api.check("GET /api/usage", "", 200, json!({ "by": "model", "agent": null }));
+    api.check("GET /api/usage?by=day&agent=a", "", 200, json!({ "by": "day", "agent": "a" }));
+    api.refuses("GET /api/usage?agent=broken", "", 500, "no file");
+    api.refuses("GET /api/usage?by=x", "", 400, "`by`");
 }
 
 #[test]

@@ -99,6 +99,9 @@ impl Told {
             {
                 tell(&line_of(kind, event));
             }
+            "compaction_start" if self.form == Form::Text && is_watched() => {
+                tell("beige prompt: the conversation is long; its older part is being summarised");
+            }
             _ => {}
         }
         Ok(self.has_ended)

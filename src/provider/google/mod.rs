@@ -1,7 +1,17 @@
-//! The dialect `google-generative-ai`: `POST {base}/models/{model}:streamGenerateContent?alt=sse`, answered
-//! by server-sent events. Pure.
+//! The dialect `google-generative-ai`:
+//! `POST {base}/models/{model}:streamGenerateContent?alt=sse`, answered by
+//! server-sent events. Pure. What is sent is only what the protocol knows; what
+//! comes is read with every field optional.
+
+mod decode;
+mod encode;
+mod family;
+mod objects;
+mod schema;
+mod usage;
 
 use super::{Decoder, Fault, Origin, Provider, Request, Wire};
+use decode::Answer;
 
 /// The dialect of one provider.
 #[derive(Debug)]
@@ -17,11 +27,66 @@ impl Google {
 }
 
 impl Provider for Google {
-    fn encode(&self, _: &Request<'_>, _: &Origin<'_>) -> Result<Wire, Fault> {
-        Err(Fault::Ours(format!("the protocol of `{}` is being built", self.provider)))
+    fn encode(&self, request: &Request<'_>, origin: &Origin<'_>) -> Result<Wire, Fault> {
+        let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
+        Ok(Wire {
+            path: path(&request.model.model),
+            headers: headers.map(|(name, value)| (name.into(), value.into())).into(),
+            body: encode::body(request, origin)?,
+        })
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        super::openai_chat::OpenAiChat::new(&self.provider).decoder()
+        Box::new(Answer::new(&self.provider))
+    }
+
+    fn key_header(&self) -> (&'static str, &'static str) {
+        ("x-goog-api-key", "")
+    }
+}
+
+/// Where a model is asked. Its id may say of which collection it is, as the
+/// provider's own list of models has it.
+fn path(id: &str) -> String {
+    let (collection, id) = match id.split_once('/') {
+        Some((collection @ ("models" | "tunedModels"), id)) => (collection, id),
+        _ => ("models", id),
+    };
+    format!("/{collection}/{}:streamGenerateContent?alt=sse", escaped(id))
+}
+
+/// An id as one segment of a path.
+fn escaped(id: &str) -> String {
+    let mut segment = String::with_capacity(id.len());
+    for byte in id.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            segment.push(char::from(byte));
+        } else {
+            segment.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    segment
+}
+
+#[cfg(test)]
+mod tests {
+    mod decode;
+    mod encode;
+    mod transcripts;
+
+    use super::path;
+
+    #[test]
+    fn a_model_is_asked_by_its_id_however_it_is_written() {
+        let ask = ":streamGenerateContent?alt=sse";
+        for (id, want) in [
+            ("gemini-3.1-pro", "/models/gemini-3.1-pro"),
+            ("models/gemini-3.1-pro", "/models/gemini-3.1-pro"),
+            ("tunedModels/mine", "/tunedModels/mine"),
+            ("google/gemini é?", "/models/google%2Fgemini%20%C3%A9%3F"),
+            ("models/../x", "/models/..%2Fx"),
+        ] {
+            assert_eq!(path(id), format!("{want}{ask}"));
+        }
     }
 }

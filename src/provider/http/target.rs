@@ -133,10 +133,15 @@ impl Target {
         Ok(request)
     }
 
-    /// A question without a body, with the key and a person's headers.
-    pub(in crate::provider) fn question(&self, path: &str) -> Result<Request<()>, Fault> {
-        let request = Request::get(format!("{}{path}", self.url())).body(());
+    /// A question without a body: the dialect's headers, the key, and a
+    /// person's headers.
+    pub(in crate::provider) fn question(&self, wire: &Wire) -> Result<Request<()>, Fault> {
+        let request = Request::get(format!("{}{}", self.url(), wire.path)).body(());
         let mut request = request.map_err(|it| self.unsendable(&it))?;
+        for (name, value) in &wire.headers {
+            let (name, value) = self.header(name, value)?;
+            request.headers_mut().insert(name, value);
+        }
         self.introduce(request.headers_mut())?;
         Ok(request)
     }

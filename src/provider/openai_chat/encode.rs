@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use crate::config::{ModelRef, ThinkingLevel};
 use crate::message::{Assistant, Block, Content, Image, Message, ToolCall, ToolResult};
-use crate::provider::ids::Ids;
+use crate::provider::ids::{Ids, sound_name};
 use crate::provider::{Fault, Origin, Request, ToolDefinition};
 
 const IMAGE_LEFT_OUT: &str = "(An image was left out: this model reads text only.)";
@@ -254,14 +254,6 @@ fn thinking(answer: &Assistant) -> String {
         _ => None,
     });
     thoughts.collect()
-}
-
-/// A tool's name as it may stand in a call: models make some up that their own
-/// server then refuses.
-fn sound_name(name: &str) -> String {
-    let sound = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-');
-    let name: String = name.chars().take(64).map(|it| if sound(it) { it } else { '_' }).collect();
-    if name.is_empty() { "unnamed".into() } else { name }
 }
 
 fn or_empty(text: String) -> String {

@@ -17,8 +17,9 @@ use std::sync::OnceLock;
 pub(crate) use containers::{ask, children_of, processes_with};
 pub(crate) use http::{Reply, request};
 pub(crate) use model::{
-    Answer, Dialect, KEY, ModelServer, Part, Said, Stop, calls, chunk, runs, says, says_and_calls,
-    says_in,
+    Answer, Asked, Dialect, KEY, ModelServer, Part, Said, Stop, call_item, calls, chunk,
+    google_end, google_piece, google_signature, message_item, reasoning_item, runs, says,
+    says_and_calls, says_in,
 };
 pub(crate) use process::{end, memory, threads, wait_at_rest};
 pub(crate) use stream::Stream;

@@ -29,6 +29,7 @@ use super::stream::Reply;
 use crate::audit::Filter;
 use crate::clock;
 use crate::gateway::{PromptRequest, SessionChange};
+use crate::usage::Query;
 use crate::worker::{Cancel, Crew};
 use requests::{ChatBody, Checked, PromptBody, ToolRequest};
 use sessions::SessionTask;
@@ -62,8 +63,12 @@ enum Task {
     PromptStream(PromptRequest),
     Chat(Box<ChatBody>),
     Audit(Filter),
+    Usage(Query),
     Session(SessionTask),
     Abort(String, String),
+    /// Agent, session, and what is said to its turn.
+    Steer(String, String, String),
+    Compact(String, String),
 }
 
 impl<E: Engine> Routes<E> {
@@ -109,6 +114,10 @@ impl<E: Engine> Routes<E> {
                 let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
                 Task::Audit(checked(requests::audit_filter(query, clock::now()))?)
             }
+            Route::Usage => {
+                let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
+                Task::Usage(checked(requests::usage_query(query, clock::now()))?)
+            }
             Route::Exec(agent) => {
                 self.require(&agent)?;
                 Task::Tool(agent, checked(ToolRequest::parse(body))?)
@@ -130,6 +139,14 @@ impl<E: Engine> Routes<E> {
             }
             // Also while the gateway drains: it helps it to end.
             Route::Abort(agent, key) => Task::Abort(agent, key),
+            Route::Steer(agent, key) => {
+                self.require(&agent)?;
+                Task::Steer(agent, key, checked(requests::steering(body))?)
+            }
+            Route::Compact(agent, key) => {
+                self.require(&agent)?;
+                Task::Compact(agent, key)
+            }
         };
         Ok(Understood::Task(task))
     }

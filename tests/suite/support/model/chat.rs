@@ -55,11 +55,12 @@ pub(super) fn body(body: &Value) -> Vec<String> {
     found.0
 }
 
+/// What is found wrong with a request.
 #[derive(Default)]
-struct Findings(Vec<String>);
+pub(super) struct Findings(pub(super) Vec<String>);
 
 impl Findings {
-    fn unless(&mut self, is_sound: bool, what: impl FnOnce() -> String) {
+    pub(super) fn unless(&mut self, is_sound: bool, what: impl FnOnce() -> String) {
         if !is_sound {
             self.0.push(what());
         }
@@ -67,7 +68,7 @@ impl Findings {
 
     /// It as an object; a field that is not in `allowed`, or `null` where only
     /// absent is right, is a fault. Absent fields read as null.
-    fn object(&mut self, value: &Value, place: &str, allowed: &[&str]) -> Value {
+    pub(super) fn object(&mut self, value: &Value, place: &str, allowed: &[&str]) -> Value {
         let empty = Map::new();
         let object = value.as_object().unwrap_or_else(|| {
             self.0.push(format!("{place} is not an object: {value}"));
@@ -80,13 +81,13 @@ impl Findings {
         Value::Object(object.clone())
     }
 
-    fn text<'a>(&mut self, value: &'a Value, place: &str) -> &'a str {
+    pub(super) fn text<'a>(&mut self, value: &'a Value, place: &str) -> &'a str {
         let text = value.as_str().unwrap_or_default();
         self.unless(!text.is_empty(), || format!("{place} is not a text with content: {value}"));
         text
     }
 
-    fn list<'a>(&mut self, value: &'a Value, place: &str) -> &'a [Value] {
+    pub(super) fn list<'a>(&mut self, value: &'a Value, place: &str) -> &'a [Value] {
         let items = value.as_array().map_or(&[][..], Vec::as_slice);
         self.unless(!items.is_empty(), || format!("{place} is not a list with content: {value}"));
         items
@@ -213,7 +214,7 @@ impl Findings {
 }
 
 /// What servers take as the name of a function.
-fn is_tool_name(name: &str) -> bool {
+pub(super) fn is_tool_name(name: &str) -> bool {
     let is_sound = |it: u8| it.is_ascii_alphanumeric() || b"_-".contains(&it);
     (1..=64).contains(&name.len()) && name.bytes().all(is_sound)
 }

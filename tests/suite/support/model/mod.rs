@@ -22,6 +22,8 @@ use std::time::Duration;
 
 pub(crate) use asked::Asked;
 pub(crate) use dialect::Dialect;
+pub(crate) use google::{end as google_end, piece as google_piece, signature as google_signature};
+pub(crate) use responses::{call_item, message_item, reasoning_item};
 pub(crate) use script::{
     Answer, Part, Said, Stop, calls, chunk, runs, says, says_and_calls, says_in,
 };

@@ -222,6 +222,11 @@ impl Answer {
         self.lines(&[&format!("data: {data}"), ""])
     }
 
+    /// An event of JSON that has a name.
+    pub(crate) fn named(self, name: &str, event: &Value) -> Self {
+        self.lines(&[&format!("event: {name}"), &format!("data: {event}"), ""])
+    }
+
     /// An event of JSON.
     pub(crate) fn event(self, event: &Value) -> Self {
         self.data(&event.to_string())

@@ -1,0 +1,690 @@
+//! What is sent: exact bodies, and random histories held against a checker
+//! that refuses what the provider would.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::super::Anthropic;
+use crate::config::{ModelFacts, ModelRef, ThinkingLevel};
+use crate::message::Message;
+use crate::provider::{Origin, Provider, Request, ToolDefinition, Wire};
+
+/// Where the model is asked.
+const HERE: &str = "https://here";
+
+/// What a request is made of, apart from its messages.
+struct Asked {
+    model: ModelRef,
+    facts: ModelFacts,
+    system: &'static str,
+    tools: Vec<ToolDefinition>,
+    thinking: ThinkingLevel,
+    temperature: Option<f64>,
+    is_stripped: bool,
+}
+
+fn asked(model: &str) -> Asked {
+    Asked {
+        model: ModelRef { provider: "acme".into(), model: model.into() },
+        facts: ModelFacts::default(),
+        system: "",
+        tools: Vec::new(),
+        thinking: ThinkingLevel::Off,
+        temperature: None,
+        is_stripped: false,
+    }
+}
+
+fn thinking(model: &str) -> Asked {
+    Asked { thinking: ThinkingLevel::Low, ..asked(model) }
+}
+
+fn exec() -> ToolDefinition {
+    ToolDefinition {
+        name: "exec".into(),
+        description: "Runs.".into(),
+        parameters: json!({"type": "object", "properties": {}}),
+    }
+}
+
+impl Asked {
+    fn wire(&self, messages: &[Message], endpoint: &str) -> Wire {
+        let request = Request {
+            system: self.system,
+            tools: &self.tools,
+            thinking: self.thinking,
+            temperature: self.temperature,
+            ..Request::new(&self.model, &self.facts, messages)
+        };
+        let origin = Origin::new(&self.model, endpoint);
+        let origin = if self.is_stripped { origin.without_opaque() } else { origin };
+        Anthropic::new(&self.model.provider).encode(&request, &origin).unwrap()
+    }
+
+    fn body(&self, messages: &Value) -> Value {
+        let messages: Vec<Message> = serde_json::from_value(messages.clone()).unwrap();
+        let body = serde_json::from_slice(&self.wire(&messages, HERE).body).unwrap();
+        assert_eq!(check_form(&body), Ok(()), "{body:#}");
+        body
+    }
+
+    /// The messages, without the marks for the cache.
+    fn messages(&self, messages: Value) -> Value {
+        let mut sent = self.body(&messages)["messages"].take();
+        for block in sent.as_array_mut().unwrap().iter_mut().flat_map(blocks_mut) {
+            block.as_object_mut().unwrap().remove("cache_control");
+        }
+        sent
+    }
+}
+
+fn blocks_mut(message: &mut Value) -> &mut Vec<Value> {
+    message["content"].as_array_mut().unwrap()
+}
+
+/// Refuses what the provider refuses: a field it does not know, roles that do
+/// not alternate, results that do not follow their calls at once, and what is
+/// empty.
+fn check_form(body: &Value) -> Result<(), String> {
+    let top = [
+        "model",
+        "max_tokens",
+        "stream",
+        "messages",
+        "system",
+        "tools",
+        "thinking",
+        "output_config",
+        "temperature",
+    ];
+    fields(body, &top)?;
+    let most = body["max_tokens"].as_u64().filter(|it| *it > 0).ok_or("max_tokens")?;
+    if let Some(thinking) = body.get("thinking") {
+        fields(thinking, &["type", "budget_tokens", "display"])?;
+        let is_enabled = thinking["type"] == "enabled";
+        let budget = thinking["budget_tokens"].as_u64();
+        let fits = budget.is_some_and(|it| it >= 1_024 && it < most);
+        if is_enabled != budget.is_some() || (is_enabled && !fits) {
+            return Err(format!("{thinking} of {most}"));
+        }
+    }
+    let marks = body.to_string().matches("\"cache_control\"").count();
+    if marks > 4 {
+        return Err(format!("{marks} marks"));
+    }
+    check_messages(body["messages"].as_array().ok_or("no messages")?)?;
+    if body["thinking"]["type"] == "enabled" { check_turn(&body["messages"]) } else { Ok(()) }
+}
+
+fn check_messages(messages: &[Value]) -> Result<(), String> {
+    let mut ids = HashSet::new();
+    let mut open: Vec<&str> = Vec::new();
+    for (index, message) in messages.iter().enumerate() {
+        fields(message, &["role", "content"])?;
+        let role = if index % 2 == 0 { "user" } else { "assistant" };
+        if message["role"] != role {
+            return Err(format!("{index} is not of role {role}"));
+        }
+        let blocks = message["content"].as_array().filter(|it| !it.is_empty());
+        let blocks = blocks.ok_or(format!("{index} is empty"))?;
+        let results = open.len();
+        for (place, block) in blocks.iter().enumerate() {
+            if role == "assistant" {
+                open.extend(check_said(block, &mut ids)?);
+            } else if place < results {
+                check_result(block, open[place])?;
+            } else {
+                check_shown(block)?;
+            }
+        }
+        if role == "user" {
+            if blocks.len() < results {
+                return Err(format!("calls without result: {open:?}"));
+            }
+            open.clear();
+        } else if blocks.last().is_some_and(|it| it["type"] != "text" && it["type"] != "tool_use") {
+            return Err(format!("{index} ends with a thought"));
+        }
+    }
+    if messages.len() % 2 == 1 { Ok(()) } else { Err("the last is no user's".into()) }
+}
+
+/// A block of an answer; its id, if it is a call.
+fn check_said<'a>(block: &'a Value, ids: &mut HashSet<&'a str>) -> Result<Option<&'a str>, String> {
+    match block["type"].as_str() {
+        Some("text") => check_shown(block).map(|()| None),
+        Some("thinking") => {
+            fields(block, &["type", "thinking", "signature"])?;
+            filled(&block["signature"]).map(|()| None)
+        }
+        Some("redacted_thinking") => {
+            fields(block, &["type", "data"])?;
+            filled(&block["data"]).map(|()| None)
+        }
+        Some("tool_use") => {
+            fields(block, &["type", "id", "name", "input"])?;
+            let plain = |it: &Value| {
+                let it = it.as_str().unwrap_or_default();
+                let sound = |it: char| it.is_ascii_alphanumeric() || "_-".contains(it);
+                (1..=64).contains(&it.len()) && it.chars().all(sound)
+            };
+            if !plain(&block["id"]) || !plain(&block["name"]) || !block["input"].is_object() {
+                return Err(format!("the call {block}"));
+            }
+            let id = block["id"].as_str().unwrap_or_default();
+            if ids.insert(id) { Ok(Some(id)) } else { Err(format!("{id} twice")) }
+        }
+        _ => Err(format!("the block {block}")),
+    }
+}
+
+fn check_result(block: &Value, id: &str) -> Result<(), String> {
+    fields(block, &["type", "tool_use_id", "content", "is_error", "cache_control"])?;
+    if block["type"] != "tool_result" || block["tool_use_id"] != id {
+        return Err(format!("{block} is not the result of {id}"));
+    }
+    let content = block["content"].as_array().filter(|it| !it.is_empty()).ok_or("no content")?;
+    content.iter().try_for_each(check_shown)
+}
+
+/// A text or an image.
+fn check_shown(block: &Value) -> Result<(), String> {
+    match block["type"].as_str() {
+        Some("text") => {
+            fields(block, &["type", "text", "cache_control"])?;
+            filled(&block["text"])
+        }
+        Some("image") => {
+            fields(block, &["type", "source", "cache_control"])?;
+            fields(&block["source"], &["type", "media_type", "data"])?;
+            filled(&block["source"]["data"])
+        }
+        _ => Err(format!("the block {block}")),
+    }
+}
+
+/// A turn that goes on with results began with a thought.
+fn check_turn(messages: &Value) -> Result<(), String> {
+    let messages = messages.as_array().ok_or("no messages")?;
+    let has_results = |it: &&Value| it["content"][0]["type"] == "tool_result";
+    let goes_on = messages.last().filter(has_results).is_some();
+    let start = messages.iter().rposition(|it| it["role"] == "user" && !has_results(&it));
+    let first = messages[start.ok_or("no user")?..].get(1).map(|it| &it["content"][0]["type"]);
+    let is_thought = first.is_some_and(|it| it == "thinking" || it == "redacted_thinking");
+    if goes_on && !is_thought { Err(format!("the turn begins with {first:?}")) } else { Ok(()) }
+}
+
+fn filled(text: &Value) -> Result<(), String> {
+    match text.as_str() {
+        Some(it) if !it.trim().is_empty() => Ok(()),
+        _ => Err(format!("no text: {text}")),
+    }
+}
+
+fn fields(value: &Value, known: &[&str]) -> Result<(), String> {
+    let fields = value.as_object().ok_or(format!("no object: {value}"))?;
+    let unknown = fields.keys().find(|it| !known.contains(&it.as_str()));
+    unknown.map_or(Ok(()), |it| Err(format!("field {it} in {value}")))
+}
+
+#[track_caller]
+fn check_refused(messages: Value, why: &str) {
+    let got = check_form(&json!({"max_tokens": 2_000, "messages": messages,
+        "thinking": {"type": "enabled", "budget_tokens": 1_024}}));
+    assert!(got.as_ref().is_err_and(|it| it.contains(why)), "{got:?}");
+}
+
+#[test]
+fn the_checker_refuses_what_the_provider_would() {
+    let user = json!({"role": "user", "content": [text("x")]});
+    let of = |content: Value| json!({"role": "assistant", "content": content});
+    let results = |content: Value| json!({"role": "user", "content": content});
+    let thought = json!({"type": "thinking", "thinking": "", "signature": "s"});
+    let call = sent_call("a");
+    check_refused(json!([of(json!([text("x")]))]), "role user");
+    check_refused(json!([user, user]), "role assistant");
+    check_refused(json!([user, of(json!([text("x")]))]), "no user's");
+    check_refused(json!([user, of(json!([])), user]), "empty");
+    check_refused(json!([user, of(json!([text(" ")])), user]), "no text");
+    check_refused(json!([user, of(json!([thought])), user]), "ends with a thought");
+    check_refused(json!([user, of(json!([call])), user]), "field text");
+    let result = sent_result("a", text("x"));
+    check_refused(json!([user, of(json!([call])), results(json!([result]))]), "begins with");
+    check_refused(json!([user, of(json!([call, call])), results(json!([result]))]), "twice");
+    let other = sent_call("b");
+    check_refused(json!([user, of(json!([call, other])), results(json!([result]))]), "without");
+    check_refused(json!([user, of(json!([other])), results(json!([result]))]), "result of b");
+    let late = results(json!([text("x"), result]));
+    check_refused(json!([user, of(json!([call])), late]), "field text");
+    check_refused(json!([{"role": "user", "content": [result]}]), "the block");
+}
+
+fn user(content: Value) -> Value {
+    json!({"role": "user", "content": content})
+}
+
+fn answer(model: &str, content: Value) -> Value {
+    json!({"role": "assistant", "provider": "acme", "model": model, "content": content,
+        "beige": {"endpoint": HERE}})
+}
+
+fn call(id: &str) -> Value {
+    json!({"type": "toolCall", "id": id, "name": "exec", "arguments": {"command": "ls"}})
+}
+
+fn result(id: &str, content: Value) -> Value {
+    json!({"role": "toolResult", "toolCallId": id, "toolName": "exec", "content": content})
+}
+
+fn text(text: &str) -> Value {
+    json!({"type": "text", "text": text})
+}
+
+fn image(kind: &str) -> Value {
+    json!({"type": "image", "data": "aGk=", "mimeType": kind})
+}
+
+fn thought(text: &str, signature: &str) -> Value {
+    json!({"type": "thinking", "thinking": text, "thinkingSignature": signature})
+}
+
+fn sent_call(id: &str) -> Value {
+    json!({"type": "tool_use", "id": id, "name": "exec", "input": {"command": "ls"}})
+}
+
+fn sent_result(id: &str, block: Value) -> Value {
+    json!({"type": "tool_result", "tool_use_id": id, "content": [block]})
+}
+
+fn sent_thought(text: &str, signature: &str) -> Value {
+    json!({"type": "thinking", "thinking": text, "signature": signature})
+}
+
+fn says(content: Value) -> Value {
+    json!({"role": "assistant", "content": content})
+}
+
+#[test]
+fn the_head_names_the_version_and_the_path() {
+    let header = |wire: &Wire, name: &str| {
+        let found = wire.headers.iter().find(|it| it.0 == name);
+        found.map(|it| it.1.clone()).unwrap_or_default()
+    };
+    let mut asked = thinking("claude-sonnet-4-5");
+    let wire = asked.wire(&[], HERE);
+    assert_eq!(wire.path, "/v1/messages");
+    assert_eq!(header(&wire, "anthropic-version"), "2023-06-01");
+    assert_eq!(header(&wire, "anthropic-beta"), "");
+    assert_eq!(asked.wire(&[], "https://here/v1").path, "/messages");
+    asked.tools.push(exec());
+    let beta = header(&asked.wire(&[], HERE), "anthropic-beta");
+    assert_eq!(beta, "interleaved-thinking-2025-05-14");
+    assert_eq!(Anthropic::new("acme").key_header(), ("x-api-key", ""));
+}
+
+#[test]
+fn the_body_has_only_what_is_needed() {
+    let mut asked = asked("claude-sonnet-4-5");
+    let marked = json!({"type": "ephemeral"});
+    let want = json!({"model": "claude-sonnet-4-5", "max_tokens": 8192, "stream": true,
+        "messages": [{"role": "user", "content":
+            [{"type": "text", "text": "hi", "cache_control": marked}]}]});
+    assert_eq!(asked.body(&json!([user(json!("hi"))])), want);
+    asked.system = "Be kind.";
+    asked.facts.max_tokens = Some(32_000);
+    asked.tools = vec![ToolDefinition { name: "read".into(), ..exec() }, exec()];
+    asked.thinking = ThinkingLevel::Low;
+    let schema = json!({"type": "object", "properties": {}});
+    let body = asked.body(&json!([user(json!("hi"))]));
+    assert_eq!(body["max_tokens"], 32_000);
+    assert_eq!(body["thinking"], json!({"type": "enabled", "budget_tokens": 2048}));
+    let system = json!([{"type": "text", "text": "Be kind.", "cache_control": marked}]);
+    assert_eq!(body["system"], system);
+    let tools = json!([{"name": "read", "description": "Runs.", "input_schema": schema},
+        {"name": "exec", "description": "Runs.", "input_schema": schema, "cache_control": marked}]);
+    assert_eq!(body["tools"], tools);
+    asked.model.model = "claude-opus-4-6".into();
+    let body = asked.body(&json!([]));
+    assert_eq!(body["thinking"], json!({"type": "adaptive"}));
+    assert_eq!(body["output_config"], json!({"effort": "low"}));
+}
+
+#[test]
+fn a_temperature_goes_to_those_who_take_it() {
+    let sent = |asked: Asked, temperature: f64| {
+        Asked { temperature: Some(temperature), ..asked }.body(&json!([]))["temperature"].take()
+    };
+    assert_eq!(sent(asked("claude-sonnet-4-5"), 0.5), json!(0.5));
+    assert_eq!(sent(asked("claude-sonnet-4-5"), 2.0), json!(1.0));
+    assert_eq!(sent(thinking("claude-sonnet-4-5"), 0.5), Value::Null);
+    assert_eq!(sent(asked("claude-opus-4-7"), 0.5), Value::Null);
+}
+
+#[test]
+fn results_stand_first_in_the_message_after_their_calls() {
+    let got = asked("m").messages(json!([
+        user(json!([text("a"), text("b")])),
+        answer("m", json!([text("Let me run that. "), call("1"), call("2")])),
+        result("2", json!([])),
+        {"role": "toolResult", "toolCallId": "1", "content": "gone", "isError": true},
+        user(json!("hurry")),
+        user(json!([])),
+        answer("m", json!([call("3")])),
+        user(json!("and?")),
+        answer("m", json!([text("done")])),
+        user(json!("thanks")),
+    ]));
+    let failed = json!({"type": "tool_result", "tool_use_id": "1", "content": [text("gone")],
+        "is_error": true});
+    let lost = json!({"type": "tool_result", "tool_use_id": "3",
+        "content": [text("(The result is not known.)")], "is_error": true});
+    let want = json!([
+        user(json!([text("a"), text("b")])),
+        says(json!([text("Let me run that. "), sent_call("1"), sent_call("2")])),
+        user(json!([
+            failed,
+            sent_result("2", text("(no output)")),
+            text("hurry"),
+            text("(empty message)")
+        ])),
+        says(json!([sent_call("3")])),
+        user(json!([lost, text("and?")])),
+        says(json!([text("done")])),
+        user(json!([text("thanks")])),
+    ]);
+    assert_eq!(got, want);
+}
+
+#[test]
+fn the_first_and_the_last_message_are_a_users() {
+    let beginning = user(json!([text("(The beginning of the conversation is not shown.)")]));
+    let got = asked("m")
+        .messages(json!([answer("m", json!([text("a ")])), answer("other", json!([text("b\n")]))]));
+    let want = json!([
+        beginning,
+        says(json!([text("a "), text("b\n")])),
+        user(json!([text("Continue.")]))
+    ]);
+    assert_eq!(got, want);
+    let got =
+        asked("m").messages(json!([answer("m", json!([call("1")])), result("1", json!("x"))]));
+    let want = json!([
+        beginning,
+        says(json!([sent_call("1")])),
+        user(json!([sent_result("1", text("x"))]))
+    ]);
+    assert_eq!(got, want);
+    assert_eq!(asked("m").messages(json!([])), json!([user(json!([text("(empty message)")]))]));
+}
+
+#[test]
+fn what_says_nothing_is_left_out() {
+    let got = asked("m").messages(json!([
+        user(json!([])),
+        answer("m", json!([thought("hm", "s")])),
+        answer("m", json!([text(" \n"), {"type": "smell", "of": "rain"}])),
+        result("9", json!("of no call")),
+        {"role": "oracle"},
+        user(json!([text("a"), text(" "), {"type": "smell"}])),
+    ]));
+    assert_eq!(got, json!([user(json!([text("(empty message)"), text("a")]))]));
+}
+
+#[test]
+fn images_are_shown_to_a_model_that_sees() {
+    let messages = json!([
+        user(json!([text("look"), image("image/png"), image("image/bmp")])),
+        answer("m", json!([call("1")])),
+        result("1", json!([text("Read it."), image("image/webp")])),
+    ]);
+    let shown = |kind: &str| json!({"type": "image", "source": {"type": "base64", "media_type": kind, "data": "aGk="}});
+    let unread = text("(An image was left out: it is of no type that is read here.)");
+    let mut seeing = asked("m");
+    seeing.facts.images = Some(true);
+    let results = |last: Value| json!([{"type": "tool_result", "tool_use_id": "1", "content": [text("Read it."), last]}]);
+    let want = json!([
+        user(json!([text("look"), shown("image/png"), unread])),
+        says(json!([sent_call("1")])),
+        user(results(shown("image/webp")))
+    ]);
+    assert_eq!(seeing.messages(messages.clone()), want);
+    let left_out = text("(An image was left out: this model reads text only.)");
+    let want = json!([
+        user(json!([text("look"), left_out, left_out])),
+        says(json!([sent_call("1")])),
+        user(results(left_out))
+    ]);
+    assert_eq!(asked("m").messages(messages), want);
+}
+
+#[test]
+fn thoughts_go_back_as_they_came_and_only_to_where_they_came_from() {
+    let hidden = json!({"type": "thinking", "thinking": "[hidden]", "thinkingSignature": "d",
+        "redacted": true});
+    let content = json!([thought("hm \n", "s"), thought("", "t"), hidden, thought("of nobody", ""),
+        {"type": "thinking", "thinking": "unsigned"}, text("a"), thought("late", "u")]);
+    let sent = |asked: Asked, answer: Value| {
+        let messages = json!([user(json!("hi")), answer, user(json!("go on"))]);
+        asked.messages(messages)[1]["content"].take()
+    };
+    let whole = json!([sent_thought("hm \n", "s"), sent_thought("", "t"),
+        {"type": "redacted_thinking", "data": "d"}, text("a")]);
+    assert_eq!(sent(asked("m"), answer("m", content.clone())), whole);
+    let stripped = json!([text("a")]);
+    assert_eq!(sent(asked("m"), answer("other", content.clone())), stripped);
+    let again = Asked { is_stripped: true, ..asked("m") };
+    assert_eq!(sent(again, answer("m", content.clone())), stripped);
+    let mut elsewhere = answer("m", content);
+    elsewhere["beige"]["endpoint"] = json!("https://there");
+    assert_eq!(sent(asked("m"), elsewhere), stripped);
+}
+
+#[test]
+fn thoughts_that_nobody_signs_go_back_to_those_who_want_them() {
+    let messages = json!([
+        user(json!("hi")),
+        answer("kimi-k2", json!([{"type": "thinking", "thinking": "hm"}, call("1")])),
+        result("1", json!("x"))
+    ]);
+    let messages: Vec<Message> = serde_json::from_value(messages).unwrap();
+    let wire = asked("kimi-k2").wire(&messages, HERE);
+    let body: Value = serde_json::from_slice(&wire.body).unwrap();
+    let want = json!([sent_thought("hm", ""), sent_call("1")]);
+    assert_eq!(body["messages"][1]["content"], want);
+}
+
+#[test]
+fn a_turn_that_began_elsewhere_goes_on_without_a_budget() {
+    let turn = |first: Value, is_stripped: bool| {
+        let asked = Asked { is_stripped, ..thinking("claude-sonnet-4-5") };
+        let messages = json!([
+            user(json!("hi")),
+            first,
+            result("1", json!("x")),
+            answer("claude-sonnet-4-5", json!([thought("hm", "s"), call("2")])),
+            result("2", json!("y")),
+            user(json!("hurry"))
+        ]);
+        asked.body(&messages)["thinking"].is_object()
+    };
+    let own = answer("claude-sonnet-4-5", json!([thought("hm", "s"), call("1")]));
+    assert!(turn(own.clone(), false));
+    assert!(!turn(own, true));
+    assert!(!turn(answer("gpt", json!([call("1")])), false));
+    // The next turn is another.
+    let messages = json!([
+        user(json!("hi")),
+        answer("gpt", json!([call("1")])),
+        result("1", json!("x")),
+        answer("gpt", json!([text("done")])),
+        user(json!("more"))
+    ]);
+    assert!(thinking("claude-sonnet-4-5").body(&messages)["thinking"].is_object());
+}
+
+#[test]
+fn ids_and_names_are_written_as_they_are_taken() {
+    let odd = |id: &str, name: &str| json!({"type": "toolCall", "id": id, "name": name, "arguments": null});
+    let got = asked("m").messages(json!([
+        user(json!("hi")),
+        answer("m", json!([odd("functions.exec:0", "a.b"), odd("toolu_01-A", "")])),
+        result("functions.exec:0", json!("first")),
+        result("toolu_01-A", json!("second")),
+        answer("other", json!([odd("call_1|fc_2", &"é".repeat(65)), odd("call_1|fc_2", "exec")])),
+        result("call_1|fc_2", json!("third")),
+        result("call_1|fc_2", json!("fourth")),
+    ]));
+    let calls: Vec<&Value> =
+        [1, 3].iter().flat_map(|it| got[*it]["content"].as_array().unwrap()).collect();
+    let results: Vec<&Value> =
+        [2, 4].iter().flat_map(|it| got[*it]["content"].as_array().unwrap()).collect();
+    assert_eq!(calls[1]["id"], "toolu_01-A", "its own id stays");
+    let names: Vec<&Value> = calls.iter().map(|it| &it["name"]).collect();
+    assert_eq!(names, ["a_b", "unnamed", &"_".repeat(64), "exec"]);
+    for ((call, result), want) in
+        calls.iter().zip(results).zip(["first", "second", "third", "fourth"])
+    {
+        assert_eq!(
+            (&result["tool_use_id"], &result["content"]),
+            (&call["id"], &json!([text(want)]))
+        );
+        assert_eq!(call["input"], json!({}));
+    }
+}
+
+#[test]
+fn the_ends_of_the_last_two_user_messages_are_marked_for_the_cache() {
+    let body = asked("m").body(&json!([
+        user(json!("a")),
+        answer("m", json!([text("b")])),
+        user(json!("c")),
+        answer("m", json!([call("1")])),
+        result("1", json!("d"))
+    ]));
+    let marked: Vec<bool> = body["messages"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["content"].as_array().unwrap().last().unwrap()["cache_control"].is_object())
+        .collect();
+    assert_eq!(marked, [false, false, true, false, true]);
+}
+
+/// It is in the provider's cache, and newer models sign it with their thoughts.
+#[test]
+fn the_beginning_of_a_conversation_stays_the_same() {
+    let mut messages = vec![
+        user(json!("one")),
+        answer("m", json!([thought("hm", "s"), call("1")])),
+        result("1", json!("x")),
+    ];
+    let before = asked("m").messages(json!(messages));
+    messages.push(answer("m", json!([text("done")])));
+    messages.push(user(json!("two")));
+    let after = asked("m").messages(json!(messages));
+    let before = before.as_array().unwrap();
+    assert_eq!(&after.as_array().unwrap()[..before.len()], &before[..]);
+}
+
+/// A small generator: the same numbers in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, sides: usize) -> usize {
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides
+    }
+
+    fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+
+    fn block(&mut self) -> Value {
+        let unknown = json!({"type": "smell"});
+        self.one_of(&[
+            text("a"),
+            text(""),
+            text(" "),
+            text("那 \u{0}"),
+            image("image/png"),
+            unknown,
+        ])
+    }
+
+    fn content(&mut self) -> Value {
+        if self.below(4) == 0 {
+            return self.one_of(&[json!("text"), json!(""), json!(null)]);
+        }
+        let count = self.below(3);
+        (0..count).map(|_| self.block()).collect()
+    }
+
+    fn thought(&mut self) -> Value {
+        let signature = self.one_of(&[json!("s"), json!(""), json!(null)]);
+        let redacted = self.one_of(&[json!(true), json!(false), json!(null)]);
+        json!({"type": "thinking", "thinking": self.one_of(&["hm", ""]),
+            "thinkingSignature": signature, "redacted": redacted})
+    }
+
+    /// An answer and, as a session gives them, one result a call.
+    fn answer(&mut self, history: &mut Vec<Value>) {
+        let long = "x".repeat(60);
+        let pool = ["", "1", "call_1", "toolu_01|é", "functions.exec:0", "aB3xK9mP2", &long];
+        let count = self.below(4);
+        let ids: Vec<&str> = (0..count).map(|_| self.one_of(&pool)).collect();
+        let mut blocks: Vec<Value> = Vec::new();
+        for _ in 0..self.below(4) {
+            blocks.push(if self.below(2) == 0 { self.thought() } else { self.block() });
+        }
+        blocks.extend(ids.iter().map(|id| {
+            json!({"type": "toolCall", "id": id, "name": self.one_of(&["exec", "", "a.b"]),
+                "arguments": self.one_of(&[json!({}), json!({"a": 1}), json!("{"), json!(null)])})
+        }));
+        if self.below(4) == 0 {
+            blocks.push(self.thought());
+        }
+        let mut answer =
+            answer(self.one_of(&["claude-sonnet-4-5", "claude-opus-4-6", "x"]), json!(blocks));
+        answer["stopReason"] =
+            self.one_of(&["stop", "error", "aborted", "toolUse"].map(Value::from));
+        history.push(answer);
+        for id in ids {
+            let mut result = result(id, self.content());
+            result["isError"] = json!(self.below(3) == 0);
+            history.push(result);
+        }
+    }
+
+    fn history(&mut self) -> Value {
+        let mut history = Vec::new();
+        for _ in 0..self.below(12) {
+            if self.below(2) == 0 {
+                history.push(user(self.content()));
+            } else {
+                self.answer(&mut history);
+            }
+        }
+        json!(history)
+    }
+}
+
+#[test]
+fn any_history_makes_a_body_that_the_provider_takes() {
+    let mut dice = Dice(7);
+    for _ in 0..3_000 {
+        let history = dice.history();
+        let mut asked = asked(dice.one_of(&["claude-sonnet-4-5", "claude-opus-4-6", "x"]));
+        asked.thinking = dice.one_of(&ThinkingLevel::ALL);
+        asked.facts.images = dice.one_of(&[None, Some(false), Some(true)]);
+        asked.facts.max_tokens = dice.one_of(&[None, Some(1_500), Some(9_000), Some(64_000)]);
+        asked.is_stripped = dice.below(4) == 0;
+        asked.system = dice.one_of(&["", " ", "Be kind."]);
+        asked.tools = if dice.below(2) == 0 { vec![exec()] } else { Vec::new() };
+        let sent = asked.body(&history);
+        let results = sent["messages"].to_string().matches("\"tool_result\"").count();
+        let given = history.as_array().unwrap().iter().filter(|it| it["role"] == "toolResult");
+        assert_eq!(results, given.count(), "{history:#}");
+    }
+}

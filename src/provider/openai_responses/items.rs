@@ -1,0 +1,458 @@
+//! The items of an answer as their events come. Pure. An event names its item
+//! by an id, by a place in the output, or by both; some servers make up a new id
+//! for each event, others give every item the same place, so that both are
+//! looked at. What came in pieces is not taken again where it stands as a whole;
+//! what never came in pieces is taken from there.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::opaque;
+use crate::provider::field::{number, text};
+use crate::provider::think::ThinkSplitter;
+use crate::provider::{CallPiece, Delta};
+
+/// Most items of one answer.
+const MOST_ITEMS: usize = 1_024;
+
+/// Largest answer, in bytes of what the model said.
+const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
+
+/// Why an answer is read no further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Excess {
+    Items,
+    Bytes,
+}
+
+/// What an item is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Reasoning,
+    Message,
+    Call,
+    /// What we never asked for.
+    Other,
+}
+
+/// The items of one answer on their way.
+#[derive(Debug, Default)]
+pub(super) struct Items {
+    items: Vec<Item>,
+    /// Bytes of all that was said.
+    said: usize,
+    content: ThinkSplitter,
+    /// The item that the last delta was of: a signature goes to no other.
+    touched: Option<usize>,
+    /// Whether thinking came last that cannot be sent back. What follows it
+    /// would be refused by its id.
+    lacks: bool,
+}
+
+#[derive(Debug)]
+struct Item {
+    kind: Kind,
+    id: String,
+    place: Option<u64>,
+    /// Whether text, thinking or arguments of it have come.
+    has_spoken: bool,
+    /// The part of it that spoke last, where that was said.
+    part: Option<Part>,
+    /// Whether text of it has come, apart from thinking within.
+    shows: bool,
+    /// Whether its call's id is told.
+    has_id: bool,
+    /// Whether its call's tool is told.
+    has_name: bool,
+    /// Arguments that came with its beginning, in case they come nowhere else.
+    spare: String,
+    has_ended: bool,
+}
+
+/// A part of an item: of its summary or its content, and which.
+type Part = (bool, u64);
+
+/// In words.
+impl fmt::Display for Excess {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Items => write!(f, "it has more than {MOST_ITEMS} items"),
+            Self::Bytes => write!(f, "it is longer than {LARGEST_ANSWER} bytes"),
+        }
+    }
+}
+
+impl Items {
+    pub(super) fn have_calls(&self) -> bool {
+        self.have(Kind::Call)
+    }
+
+    /// An item begins.
+    pub(super) fn begin(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), Excess> {
+        let Some(item) = event.get("item").filter(|it| it.is_object()) else { return Ok(()) };
+        let place = event.get("output_index").and_then(number);
+        self.add(Kind::of(item), text(item, "id"), place, deltas)?;
+        let number = self.items.len() - 1;
+        if self.items[number].kind == Kind::Call {
+            self.items[number].spare = arguments(item);
+            self.name(number, text(item, "call_id"), text(item, "name"), deltas)?;
+        }
+        Ok(())
+    }
+
+    /// More of an item of that kind.
+    pub(super) fn say(
+        &mut self,
+        kind: Kind,
+        event: &Value,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        let number = self.of(kind, event, deltas)?;
+        self.speak(number, part_of(event), text(event, "delta"), deltas)
+    }
+
+    /// All of a part of an item, which counts if nothing of it came before.
+    pub(super) fn say_whole(
+        &mut self,
+        kind: Kind,
+        event: &Value,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        let number = self.of(kind, event, deltas)?;
+        let (part, item) = (part_of(event), &self.items[number]);
+        // Without a word of the part it is taken to be the one that spoke.
+        let is_same = part == item.part || part.is_none() || item.part.is_none();
+        if item.has_ended || (item.has_spoken && is_same) {
+            return Ok(());
+        }
+        if kind == Kind::Call {
+            self.name(number, "", text(event, "name"), deltas)?;
+            return self.speak(number, part, &arguments(event), deltas);
+        }
+        let fields = ["text", "refusal"].map(|it| text(event, it));
+        let whole = fields.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
+        self.speak(number, part, whole, deltas)
+    }
+
+    /// An item ends, and stands here as a whole.
+    pub(super) fn end(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), Excess> {
+        let Some(item) = event.get("item").filter(|it| it.is_object()) else { return Ok(()) };
+        let place = event.get("output_index").and_then(number);
+        self.take_whole(item, place, deltas)
+    }
+
+    /// The answer has ended, and its output stands here as a whole: what of it
+    /// did not come before.
+    pub(super) fn complete(
+        &mut self,
+        output: &[Value],
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        let is_new = |it: &Kind| !self.items.iter().any(|item| item.kind == *it && item.has_come());
+        let mut new: Vec<Kind> = [Kind::Message, Kind::Call].into_iter().filter(is_new).collect();
+        // Thinking comes before all else or not at all.
+        if self.items.iter().all(|it| !it.has_come()) {
+            new.push(Kind::Reasoning);
+            self.items.clear();
+        }
+        for item in output.iter().filter(|it| new.contains(&Kind::of(it))) {
+            self.take_whole(item, None, deltas)?;
+        }
+        for number in 0..self.items.len() {
+            self.spend_spare(number, deltas)?;
+        }
+        Ok(())
+    }
+
+    /// What was held back of the text, since it could have been a tag.
+    pub(super) fn flush(&mut self, deltas: &mut Vec<Delta>) {
+        self.content.end(deltas);
+    }
+
+    fn have(&self, kind: Kind) -> bool {
+        self.items.iter().any(|it| it.kind == kind)
+    }
+
+    fn add(
+        &mut self,
+        kind: Kind,
+        id: &str,
+        place: Option<u64>,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        if self.items.len() == MOST_ITEMS {
+            return Err(Excess::Items);
+        }
+        self.flush(deltas);
+        self.items.push(Item::new(kind, id, place));
+        Ok(())
+    }
+
+    /// The item that an event is of; a new one, if none has begun.
+    fn of(&mut self, kind: Kind, event: &Value, deltas: &mut Vec<Delta>) -> Result<usize, Excess> {
+        let (id, place) = (text(event, "item_id"), event.get("output_index").and_then(number));
+        match self.find(kind, id, place) {
+            Some(number) => Ok(number),
+            None => {
+                self.add(kind, id, place, deltas)?;
+                Ok(self.items.len() - 1)
+            }
+        }
+    }
+
+    fn find(&self, kind: Kind, id: &str, place: Option<u64>) -> Option<usize> {
+        let last = |fits: &dyn Fn(&Item) -> bool| {
+            self.items.iter().rposition(|it| it.kind == kind && fits(it))
+        };
+        last(&|it| !id.is_empty() && it.id == id)
+            .or_else(|| last(&|it| place.is_some() && it.place == place))
+            .or_else(|| last(&|it| place.is_none() && !it.has_ended))
+    }
+
+    fn speak(
+        &mut self,
+        number: usize,
+        part: Option<Part>,
+        more: &str,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        if more.is_empty() {
+            return Ok(());
+        }
+        self.count(more)?;
+        self.touched = Some(number);
+        let item = &mut self.items[number];
+        item.has_spoken = true;
+        let is_next = part.is_some() && item.part.is_some() && part != item.part;
+        item.part = part.or(item.part);
+        match item.kind {
+            Kind::Message => {
+                let from = deltas.len();
+                self.content.feed(more, deltas);
+                item.shows |= deltas[from..].iter().any(|it| matches!(it, Delta::Text(_)));
+            }
+            Kind::Reasoning => {
+                let gap = if is_next { "\n\n" } else { "" };
+                deltas.push(Delta::Thinking(format!("{gap}{more}")));
+            }
+            Kind::Call => deltas.push(piece(number, more)),
+            Kind::Other => (),
+        }
+        Ok(())
+    }
+
+    /// The id and the tool of a call, each once.
+    fn name(
+        &mut self,
+        number: usize,
+        id: &str,
+        name: &str,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        let item = &mut self.items[number];
+        let told = |word: &str, is_known: &mut bool| {
+            let is_new = !word.is_empty() && !*is_known;
+            *is_known |= is_new;
+            is_new.then(|| word.to_owned())
+        };
+        let (id, name) = (told(id, &mut item.has_id), told(name, &mut item.has_name));
+        if id.is_none() && name.is_none() {
+            return Ok(());
+        }
+        self.touched = Some(number);
+        for word in id.iter().chain(&name) {
+            self.count(word)?;
+        }
+        let slot = number as u64;
+        deltas.push(Delta::ToolCall(CallPiece { slot, id, name, arguments: String::new() }));
+        Ok(())
+    }
+
+    fn take_whole(
+        &mut self,
+        item: &Value,
+        place: Option<u64>,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        let (kind, id) = (Kind::of(item), text(item, "id"));
+        let number = match self.find(kind, id, place) {
+            Some(number) => number,
+            None => {
+                self.add(kind, id, place, deltas)?;
+                self.items.len() - 1
+            }
+        };
+        if std::mem::replace(&mut self.items[number].has_ended, true) {
+            return Ok(());
+        }
+        match kind {
+            Kind::Message => self.end_message(number, item, deltas),
+            Kind::Reasoning => self.end_reasoning(number, item, deltas),
+            Kind::Call => self.end_call(number, item, deltas),
+            Kind::Other => Ok(()),
+        }
+    }
+
+    fn end_message(
+        &mut self,
+        number: usize,
+        item: &Value,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        if !self.items[number].has_spoken {
+            for part in parts(item, "content") {
+                let said = ["text", "refusal"].map(|it| text(part, it));
+                let said = said.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
+                self.speak(number, None, said, deltas)?;
+            }
+        }
+        let from = deltas.len();
+        std::mem::take(&mut self.content).end(deltas);
+        let shows = self.items[number].shows || deltas[from..].iter().any(is_text);
+        let mark = opaque::kept_message(item).filter(|_| shows && !self.lacks);
+        self.sign(number, mark, deltas)
+    }
+
+    fn end_reasoning(
+        &mut self,
+        number: usize,
+        item: &Value,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        if !self.items[number].has_spoken {
+            for (is_summary, field) in [(true, "summary"), (false, "content")] {
+                for (index, part) in parts(item, field).iter().enumerate() {
+                    let place = Some((is_summary, index as u64));
+                    self.speak(number, place, text(part, "text"), deltas)?;
+                }
+            }
+        }
+        let kept = opaque::kept_reasoning(item);
+        self.lacks = kept.is_none();
+        if let Some(kept) = kept.as_ref().filter(|_| !self.items[number].has_spoken) {
+            self.count(kept)?;
+            self.touched = Some(number);
+            deltas.push(Delta::Redacted(kept.clone()));
+            return Ok(());
+        }
+        self.lacks |= self.touched != Some(number);
+        self.sign(number, kept, deltas)
+    }
+
+    fn end_call(
+        &mut self,
+        number: usize,
+        item: &Value,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        // A call that says no id of its own has that of its item.
+        let ids = ["call_id", "id"].map(|it| text(item, it));
+        let id = ids.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
+        self.name(number, id, text(item, "name"), deltas)?;
+        if !self.items[number].has_spoken {
+            self.speak(number, None, &arguments(item), deltas)?;
+        }
+        self.spend_spare(number, deltas)?;
+        let mark = opaque::kept_call(item).filter(|_| !self.lacks);
+        if mark.is_some() && self.touched != Some(number) {
+            // The signature is of the call whose piece came last.
+            self.touched = Some(number);
+            deltas.push(piece(number, ""));
+        }
+        self.sign(number, mark, deltas)
+    }
+
+    /// Arguments that came with the beginning of a call and never again.
+    fn spend_spare(&mut self, number: usize, deltas: &mut Vec<Delta>) -> Result<(), Excess> {
+        let spare = std::mem::take(&mut self.items[number].spare);
+        if self.items[number].has_spoken {
+            return Ok(());
+        }
+        self.speak(number, None, &spare, deltas)
+    }
+
+    fn sign(
+        &mut self,
+        number: usize,
+        mark: Option<String>,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        if let Some(mark) = mark.filter(|_| self.touched == Some(number)) {
+            self.count(&mark)?;
+            deltas.push(Delta::Signature(mark));
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, more: &str) -> Result<(), Excess> {
+        self.said += more.len();
+        if self.said > LARGEST_ANSWER { Err(Excess::Bytes) } else { Ok(()) }
+    }
+}
+
+impl Item {
+    fn new(kind: Kind, id: &str, place: Option<u64>) -> Self {
+        Self {
+            kind,
+            id: id.to_owned(),
+            place,
+            has_spoken: false,
+            part: None,
+            shows: false,
+            has_id: false,
+            has_name: false,
+            spare: String::new(),
+            has_ended: false,
+        }
+    }
+
+    /// Whether anything has been said of it.
+    fn has_come(&self) -> bool {
+        match self.kind {
+            Kind::Message => self.has_spoken,
+            Kind::Reasoning => self.has_spoken || self.has_ended,
+            Kind::Call | Kind::Other => self.has_spoken || self.has_ended || self.has_name,
+        }
+    }
+}
+
+impl Kind {
+    fn of(item: &Value) -> Self {
+        match text(item, "type") {
+            "reasoning" => Self::Reasoning,
+            "message" => Self::Message,
+            "function_call" => Self::Call,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Which part of its item an event is of, where it says so.
+fn part_of(event: &Value) -> Option<Part> {
+    let index = |field: &str| event.get(field).and_then(number);
+    let summary = index("summary_index").map(|it| (true, it));
+    summary.or_else(|| index("content_index").map(|it| (false, it)))
+}
+
+fn parts<'a>(item: &'a Value, field: &str) -> &'a [Value] {
+    item.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// Arguments as text; some servers give them as an object.
+fn arguments(said: &Value) -> String {
+    match said.get("arguments") {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(it)) => it.clone(),
+        Some(it) => it.to_string(),
+    }
+}
+
+fn piece(number: usize, more: &str) -> Delta {
+    let slot = number as u64;
+    Delta::ToolCall(CallPiece { slot, arguments: more.to_owned(), ..CallPiece::default() })
+}
+
+fn is_text(delta: &Delta) -> bool {
+    matches!(delta, Delta::Text(_))
+}
