@@ -103,7 +103,7 @@ impl Progress<'_> {
         let has_failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
         let is_nothing = message.content.is_empty() && message.usage == Usage::default();
         let is_told = !(has_failed && is_nothing);
-        let usage = usage_event(&message.usage, price.is_some());
+        let usage = TurnEvent::usage(&message.usage, price.is_some());
         self.store(Message::Assistant(Box::new(message)), clock::now())?;
         self.keep_said(text);
         if is_told {
@@ -181,22 +181,4 @@ fn without_halves(messages: &[Message]) -> &[Message] {
         |it: &Message| matches!(it, Message::Assistant(it) if it.stop_reason == StopReason::Error);
     let whole = messages.iter().rposition(|it| !is_half(it));
     &messages[..whole.map_or(0, |it| it + 1)]
-}
-
-/// A price that nobody knows is not told as nothing.
-pub(super) fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
-    let cost = usage.cost.total;
-    TurnEvent::Usage {
-        input: usage.input,
-        output: usage.output,
-        cache_read: usage.cache_read,
-        cache_write: usage.cache_write,
-        cost_usd: (is_priced || cost > 0.0).then(|| rounded(cost)),
-    }
-}
-
-/// To a billionth: what binary fractions add behind that is no price.
-fn rounded(cost: f64) -> f64 {
-    let billionths = (cost * 1e9).round();
-    if billionths.is_finite() { billionths / 1e9 } else { cost }
 }

@@ -5,13 +5,13 @@
 
 use std::borrow::Cow;
 
-use super::ask::usage_event;
 use super::event::CompactionReason;
 use super::progress::{Halt, Progress};
+use super::room::Room;
 use super::summary::{self, Material};
 use super::{Turn, TurnEvent, Watch, masked};
 use crate::clock;
-use crate::config::{Api, ModelChoice, ModelFacts, ModelRef};
+use crate::config::{Api, ModelChoice, ModelFacts};
 use crate::message::{Assistant, Message};
 use crate::provider::facts::{CONTEXT_WINDOW, MAX_TOKENS};
 use crate::provider::{Delta, Fault, Request};
@@ -37,34 +37,6 @@ const MOST_SHRINKS: u32 = 5;
 
 /// Tokens below which less of a conversation makes no sense.
 const LEAST_SENT: u64 = 256;
-
-/// What a turn has learned of the room that its model gives.
-#[derive(Default)]
-pub(super) struct Room {
-    /// The model it was learned of.
-    model: Option<ModelRef>,
-    /// So many tokens were too many.
-    too_long_at: Option<u64>,
-    /// So many tokens are sent at most, once less than all is sent.
-    most_sent: Option<u64>,
-    /// How often the call that is asked now was made shorter.
-    shrinks: u32,
-    /// Below so many tokens no further compaction is tried.
-    rests_until: u64,
-}
-
-impl Room {
-    fn be_of(&mut self, model: &ModelRef) {
-        if self.model.as_ref() != Some(model) {
-            *self = Self { model: Some(model.clone()), ..Self::default() };
-        }
-    }
-
-    /// A call has been answered.
-    pub(super) fn was_enough(&mut self) {
-        self.shrinks = 0;
-    }
-}
 
 impl Progress<'_> {
     /// Before a model is asked: compacts what would be longer than it should.
@@ -238,7 +210,7 @@ impl Progress<'_> {
         Ok(match called {
             Ok(answer) => {
                 self.count_call(&answer.message, facts.cost);
-                (self.events)(usage_event(&answer.message.usage, facts.cost.is_some()));
+                (self.events)(TurnEvent::usage(&answer.message.usage, facts.cost.is_some()));
                 Ok(Box::new(answer.message))
             }
             Err(failure) => {

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::error::{Error, Kind};
+use crate::message::Usage;
 
 /// One event. Of each turn the last is [`TurnEvent::Done`],
 /// [`TurnEvent::Error`] or [`TurnEvent::Blocked`], and nothing follows it.
@@ -151,6 +152,18 @@ impl TurnEvent {
         Self::Error { category, message: error.to_string(), partial: None }
     }
 
+    /// What a model call took. A price that nobody knows is not told as nothing.
+    pub(super) fn usage(usage: &Usage, is_priced: bool) -> Self {
+        let cost = usage.cost.total;
+        Self::Usage {
+            input: usage.input,
+            output: usage.output,
+            cache_read: usage.cache_read,
+            cache_write: usage.cache_write,
+            cost_usd: (is_priced || cost > 0.0).then(|| rounded(cost)),
+        }
+    }
+
     /// Whether nothing follows it.
     pub fn is_last(&self) -> bool {
         matches!(self, Self::Done { .. } | Self::Error { .. } | Self::Blocked { .. })
@@ -190,6 +203,12 @@ pub fn category_of(kind: Kind) -> &'static str {
         Kind::Cancelled => "aborted",
         Kind::Config | Kind::Sandbox | Kind::Internal => "internal",
     }
+}
+
+/// To a billionth: what binary fractions add behind that is no price.
+fn rounded(cost: f64) -> f64 {
+    let billionths = (cost * 1e9).round();
+    if billionths.is_finite() { billionths / 1e9 } else { cost }
 }
 
 fn weight_of(value: &Value) -> usize {

@@ -7,6 +7,7 @@
 mod ask;
 mod calls;
 mod compaction;
+mod converse;
 mod cut;
 mod event;
 mod hands;
@@ -16,8 +17,10 @@ mod origin;
 mod progress;
 mod prompt;
 mod repeats;
+mod room;
 mod steering;
 mod summary;
+mod taken;
 #[cfg(test)]
 mod tests;
 mod veil;

@@ -1,12 +1,11 @@
-//! A turn on its way: from the message to the answer, what is stored on the
-//! way, and how it ends.
+//! A turn on its way: what it has, what is stored on the way, and how it ends.
 
 use std::collections::VecDeque;
 
-use super::compaction::Room;
-use super::limits::Taken;
 use super::repeats::Repeats;
-use super::{CUT_AT_LIMIT, Turn, TurnEvent, cut, masked};
+use super::room::Room;
+use super::taken::Taken;
+use super::{CUT_AT_LIMIT, Turn, TurnEvent, masked};
 use crate::clock::{self, Time};
 use crate::config::ModelChoice;
 use crate::error::{Error, Kind, Result};
@@ -80,35 +79,6 @@ impl<'a> Progress<'a> {
             room: Room::default(),
             repeats: Repeats::default(),
             cut_after: None,
-        }
-    }
-
-    pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
-        let now = clock::now();
-        let before = self.conversation.length();
-        self.conversation.close_open_calls(now)?;
-        self.conversation.use_model(self.turn.first_choice(), now)?;
-        self.conversation.say(Message::user(message, now), now)?;
-        loop {
-            self.check_limits()?;
-            let answer = self.ask()?;
-            if cut::is_in_call(&answer) {
-                self.widen(&answer)?;
-                continue;
-            }
-            self.cut_after = None;
-            if answer.message.tool_calls().next().is_some() {
-                self.run_calls(&answer)?;
-            } else {
-                let heard = self.turn.steering.heard_or_close();
-                if heard.is_empty() {
-                    return Ok(answer.message);
-                }
-                self.hear(heard)?;
-            }
-            if self.conversation.length().saturating_sub(before) > LARGEST_TURN {
-                return self.end_too_long();
-            }
         }
     }
 
