@@ -5,8 +5,8 @@
 //!
 //! 1. [`error`], [`clock`], [`worker`], [`secret`], [`message`]: words that all use
 //! 2. [`config`]: `config.json5` as typed values
-//! 3. [`policy`], [`audit`], [`provider`], [`sandbox`], [`session`]: each knows
-//!    nothing of the others
+//! 3. [`policy`], [`audit`], [`provider`], [`sandbox`], [`session`], [`usage`]: each
+//!    knows nothing of the others
 //! 4. [`plugin`]: tools that are not core tools
 //! 5. [`tool`]: the only way to run anything
 //! 6. [`turn`]: one prompt to its answer
@@ -30,6 +30,7 @@ pub mod policy;
 pub mod provider;
 pub mod sandbox;
 pub mod session;
+pub mod usage;
 
 pub mod plugin;
 

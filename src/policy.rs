@@ -17,15 +17,18 @@ pub enum Decision {
     Deny(String),
 }
 
-/// Whether a call that asks for a core tool may go on.
-pub fn core(tool: &str) -> Decision {
+/// Whether a call that asks for a core tool may go on. A refusal lists what
+/// there is: plugin tools as the commands that they are.
+pub fn core(tool: &str, granted: &[String]) -> Decision {
     if is_core(tool) {
         return Decision::Allow;
     }
+    let colon = if granted.is_empty() { "" } else { ": " };
     Decision::Deny(format!(
         "Unknown tool: {}. The tools are read, write, patch and exec; every other tool is a \
-         command that exec runs",
-        shown(tool)
+         command that exec runs{colon}{}",
+        shown(tool),
+        granted.join(", ")
     ))
 }
 
@@ -91,9 +94,12 @@ mod tests {
 
     #[test]
     fn core_tools_are_always_granted_and_nothing_else_is_one() {
-        assert!(CORE_TOOLS.iter().all(|it| core(it) == Decision::Allow));
-        let Decision::Deny(why) = core("zap") else { panic!("allowed") };
-        assert!(why.starts_with("Unknown tool: zap. The tools are "), "{why}");
+        assert!(CORE_TOOLS.iter().all(|it| core(it, &[]) == Decision::Allow));
+        let all = "Unknown tool: zap. The tools are read, write, patch and exec; every other tool \
+                   is a command that exec runs";
+        assert_eq!(core("zap", &[]), Decision::Deny(all.into()));
+        let granted = ["git".to_owned(), "notes".to_owned()];
+        assert_eq!(core("zap", &granted), Decision::Deny(format!("{all}: git, notes")));
     }
 
     #[test]

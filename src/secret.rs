@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::mem;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -132,6 +133,43 @@ impl Redactor {
     fn find(&self, text: &str) -> Vec<Range<usize>> {
         let needles = self.needles.read().unwrap_or_else(PoisonError::into_inner);
         needles.iter().flat_map(|needle| occurrences(text, needle)).collect()
+    }
+}
+
+/// A text on its way out in pieces: what could be the beginning of a secret is
+/// held back until it is one or is none.
+#[derive(Debug)]
+pub struct MaskedStream {
+    redactor: Redactor,
+    held: String,
+}
+
+impl MaskedStream {
+    /// Before its first piece.
+    pub fn new(redactor: &Redactor) -> Self {
+        Self { redactor: redactor.clone(), held: String::new() }
+    }
+
+    /// What can be told once that piece has come, masked; often all of it.
+    pub fn take(&mut self, piece: &str) -> String {
+        self.held.push_str(piece);
+        let settled = self.redactor.settled(&self.held);
+        let rest = self.held.split_off(settled);
+        let told = mem::replace(&mut self.held, rest);
+        self.masked(told)
+    }
+
+    /// What was still held, masked: nothing more follows it.
+    pub fn rest(&mut self) -> String {
+        let held = mem::take(&mut self.held);
+        self.masked(held)
+    }
+
+    fn masked(&self, text: String) -> String {
+        match self.redactor.mask(&text) {
+            Cow::Owned(masked) => masked,
+            Cow::Borrowed(_) => text,
+        }
     }
 }
 

@@ -125,6 +125,13 @@ impl House {
         Ok(house)
     }
 
+    /// Lets the provider take any number of calls at a time, from the next start
+    /// on.
+    pub(crate) fn without_line(&self) -> Result<()> {
+        let text = fs::read_to_string(self.config())?;
+        Ok(fs::write(self.config(), text.replace("concurrency: 64", ""))?)
+    }
+
     /// The same with its gateway running.
     pub(crate) fn started(options: &Options, runtime: Runtime, agents: usize) -> Result<Self> {
         let mut house = Self::new(options, runtime, agents)?;
@@ -149,6 +156,14 @@ impl House {
     /// The API's Unix socket.
     pub(crate) fn api(&self) -> PathBuf {
         self.home().join("api.sock")
+    }
+
+    /// Where the API is by TCP, and the token for it.
+    pub(crate) fn door(&self) -> Result<(String, String)> {
+        let health = http::get(&self.api(), "/api/health")?.sound()?.json()?;
+        let address = health["address"].as_str().ok_or("the gateway has no address")?;
+        let token = fs::read_to_string(self.home().join("api-token"))?;
+        Ok((address.to_owned(), token.trim().to_owned()))
     }
 
     fn config(&self) -> PathBuf {

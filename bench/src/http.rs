@@ -3,6 +3,7 @@
 //! which frames run. Nothing of beige's own client is used.
 
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -67,6 +68,30 @@ pub(crate) fn post_stream(
     Ok(reader)
 }
 
+/// The same over TCP, for more streams than the Unix socket serves.
+pub(crate) fn post_stream_by_tcp(
+    address: &str,
+    token: &str,
+    path: &str,
+    body: &Value,
+) -> Result<BufReader<TcpStream>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let body = body.to_string();
+    let length = body.len();
+    let head = format!(
+        "POST {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all([head.as_bytes(), body.as_bytes()].concat().as_slice())?;
+    let mut reader = BufReader::new(stream);
+    let status = read_head(&mut reader)?;
+    if status != 200 {
+        return Err(format!("HTTP {status} of {path}").into());
+    }
+    Ok(reader)
+}
+
 /// A core tool of an agent; an error unless the tool was content.
 pub(crate) fn tool(socket: &Path, agent: &str, tool: &str, params: &Value) -> Result<()> {
     let path = format!("/api/agents/{agent}/exec");
@@ -104,7 +129,7 @@ fn whole(mut reader: BufReader<UnixStream>) -> Result<Reply> {
 }
 
 /// Reads a head to its end; the status.
-fn read_head(reader: &mut impl BufRead) -> Result<u16> {
+pub(crate) fn read_head(reader: &mut impl BufRead) -> Result<u16> {
     let mut first = String::new();
     if reader.read_line(&mut first)? == 0 {
         return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into());

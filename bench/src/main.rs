@@ -13,6 +13,7 @@
 mod arguments;
 mod ceilings;
 mod crowd;
+mod direct;
 mod figures;
 mod house;
 mod http;

@@ -29,7 +29,8 @@ impl Pace {
     /// An answer of one word, at once.
     pub(crate) const AT_ONCE: Self = Self { events: 0, pause: Duration::ZERO };
 
-    fn path(self) -> String {
+    /// Where a server answers at that pace.
+    pub(crate) fn path(self) -> String {
         format!("/{}/{}/v1", self.events, self.pause.as_micros())
     }
 

@@ -47,6 +47,16 @@ fn field(status: &str, name: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// Processor time that a process has had so far, in seconds.
+pub(crate) fn busy_seconds(pid: u32) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    // Behind the name, which may hold anything.
+    let fields = stat.rsplit_once(')').ok_or("no name in stat")?.1;
+    let times = fields.split_whitespace().skip(11).take(2);
+    let ticks: f64 = times.filter_map(|it| it.parse::<f64>().ok()).sum();
+    Ok(ticks / 100.0)
+}
+
 /// Makes the peak of a process its present memory.
 pub(crate) fn forget_peak(pid: u32) -> Result<()> {
     let file = format!("/proc/{pid}/clear_refs");

@@ -42,6 +42,7 @@ const FILES: &[(&str, &str)] = &[
     ("~/.beige/api-token", "The token that callers over TCP need, 0600."),
     ("~/.beige/agents/AGENT/workspace/", "Where an agent works, unless workspaceDir says else."),
     ("~/.beige/sessions/", "The conversations."),
+    ("~/.beige/data/usage.jsonl", "What each model call took."),
     ("~/.beige/logs/audit.jsonl", "The audit log."),
     ("~/.beige/logs/gateway.log", "The log of a gateway in the background."),
 ];
@@ -70,6 +71,7 @@ const EXAMPLES: &[(&str, &str)] = &[
     ("Ask an agent", "beige prompt assistant 'What is in this folder?'"),
     ("Start the daemon and follow its log", "beige gateway start && beige gateway logs -f"),
     ("See what was refused in the last hour", "beige audit --denied --since 1h"),
+    ("See what each model has cost since a day", "beige usage --since 2026-11-30"),
 ];
 
 /// The whole page, as roff.

@@ -20,6 +20,7 @@ mod sessions;
 mod setup;
 mod stdin;
 mod table;
+mod usage;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ const COMMANDS: &[&Command] = &[
     &sandbox::COMMAND,
     &sessions::COMMAND,
     &audit::COMMAND,
+    &usage::COMMAND,
     &config::COMMAND,
     &doctor::COMMAND,
     &completions::COMMAND,

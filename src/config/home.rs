@@ -116,6 +116,16 @@ impl Home {
         self.root.join("data")
     }
 
+    /// What model calls took, a line each.
+    pub fn usage_log(&self) -> PathBuf {
+        self.data().join("usage.jsonl")
+    }
+
+    /// Held while a line is added to it.
+    pub fn usage_lock(&self) -> PathBuf {
+        self.data().join("usage.lock")
+    }
+
     /// Which models cool down.
     pub fn provider_health(&self) -> PathBuf {
         self.data().join("provider-health.json")

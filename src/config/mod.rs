@@ -39,7 +39,7 @@ pub use nearest::nearest;
 pub use report::{Finding, Findings, Report, Severity};
 pub use substitute::Environment;
 pub use types::{
-    Agent, Api, Config, Endpoint, Gateway, HOSTS_OWN_NETWORK, Limits, ModelChoice, ModelFacts,
-    ModelRef, MountConfig, Network, Plugin, Price, Provider, Reach, RuntimeChoice, SandboxConfig,
-    ThinkingLevel, Timeouts, UserChoice, by_name,
+    Agent, Api, Config, Endpoint, Gateway, HOSTS_OWN_NETWORK, Limits, LongPrompt, ModelChoice,
+    ModelFacts, ModelRef, MountConfig, Network, Plugin, Price, Provider, Reach, RuntimeChoice,
+    SandboxConfig, ThinkingLevel, Timeouts, UserChoice, by_name,
 };

@@ -159,9 +159,10 @@ const COMPAT: &[Field] = &[optional("textTools", Shape::Flag)];
 
 const PRICE: Shape = Shape::Either(&[Shape::Integer(0, i64::MAX), Shape::Number(0.0, f64::MAX)]);
 
+// A price that is half known would count the other half as nothing.
 const COST: &[Field] = &[
-    optional("input", PRICE),
-    optional("output", PRICE),
+    required("input", PRICE),
+    required("output", PRICE),
     optional("cacheRead", PRICE),
     optional("cacheWrite", PRICE),
 ];

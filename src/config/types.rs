@@ -123,15 +123,18 @@ pub struct Timeouts {
 }
 
 /// `llm.providers.<name>.models.<id>`: what a person says of a model. What is
-/// not said is not known.
+/// not said is not known here; `provider` fills in what is well known.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelFacts {
     /// Its name for people.
     pub name: Option<String>,
     /// Tokens that it reads at most.
     pub context_window: Option<u64>,
-    /// Tokens that it writes at most.
+    /// Tokens that it may write, as a person said: each request says so too.
     pub max_tokens: Option<u64>,
+    /// Tokens that it is known to write at most, unsaid: for a protocol whose
+    /// requests must name a limit.
+    pub known_max_tokens: Option<u64>,
     /// Whether it thinks before it speaks.
     pub reasoning: Option<bool>,
     /// Whether it can be shown images.
@@ -140,6 +143,13 @@ pub struct ModelFacts {
     pub cost: Option<Price>,
     /// Whether it writes its tool calls as text, for want of native ones.
     pub text_tools: bool,
+}
+
+impl ModelFacts {
+    /// Tokens that it writes at most: what was said, else what is known.
+    pub fn output_limit(&self) -> Option<u64> {
+        self.max_tokens.or(self.known_max_tokens)
+    }
 }
 
 /// What tokens cost, in US dollars a million.
@@ -153,6 +163,37 @@ pub struct Price {
     pub cache_read: f64,
     /// Written to the provider's cache.
     pub cache_write: f64,
+    /// Whether a call that reads much is dearer.
+    pub long: Option<LongPrompt>,
+}
+
+/// How much dearer a call is that reads much.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LongPrompt {
+    /// Tokens that are read, cached ones too, above which it is.
+    pub above: u64,
+    /// Times the price of all that is read or written to a cache.
+    pub input: f64,
+    /// Times the price of what the model writes.
+    pub output: f64,
+}
+
+impl Price {
+    /// What a call costs that reads so many tokens, cached ones included.
+    #[must_use]
+    pub fn for_prompt(self, tokens: u64) -> Self {
+        let Some(LongPrompt { above, input, output }) = self.long else { return self };
+        if tokens <= above {
+            return self;
+        }
+        Self {
+            input: self.input * input,
+            output: self.output * output,
+            cache_read: self.cache_read * input,
+            cache_write: self.cache_write * input,
+            long: None,
+        }
+    }
 }
 
 /// One entry of `plugins`.

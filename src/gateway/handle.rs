@@ -9,15 +9,17 @@ use super::figures::Figures;
 use super::hub::{self, Event};
 use super::running::Entered;
 use super::subscription::{Detail, Subscription};
-use super::turns::{PromptRequest, run_turn};
-use super::view::{AgentView, ConfigView, Health, ProviderLoad, models_of};
+use super::turns::{self, PromptRequest, Work};
+use super::view::{AgentView, ConfigView, Health, ProviderLoad};
 use super::{Engine, require, session_ref};
 use crate::audit;
+use crate::config::Agent;
 use crate::error::{During, Error, Kind, Result};
 use crate::provider::facts::ModelCard;
 use crate::sandbox::Exit;
 use crate::tool::{Answer, Call, Caller, CommandCall, CoreCall, Equipment, Streams};
 use crate::turn::TurnEvent;
+use crate::usage;
 use crate::worker::Cancel;
 
 /// How long the hub may take for a word; it never waits for a turn.
@@ -81,8 +83,8 @@ impl Handle {
     /// The models that an agent may use, in the order in which they are tried.
     pub fn models(&self, agent: &str) -> Result<Vec<ModelCard>> {
         self.require_agent(agent)?;
-        let config = &self.engine.config;
-        Ok(config.agents.get(agent).map(|it| models_of(it, config)).unwrap_or_default())
+        let choices = self.engine.config.agents.get(agent).into_iter().flat_map(Agent::choices);
+        Ok(choices.filter_map(|it| self.engine.providers.card(it)).collect())
     }
 
     /// Everything that is counted.
@@ -145,14 +147,61 @@ impl Handle {
     /// the last one says how it ended. Who does not read them fast enough is
     /// dropped, and the turn goes on.
     pub fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription> {
-        let request = self.engine.checked(request)?;
+        self.begin(Work::answer(self.engine.checked(request)?), detail)
+    }
+
+    /// Compacts a session in which no turn runs; what came of it is told by
+    /// [`TurnEvent::CompactionEnd`], before the last event, which says
+    /// [`Kind::Conflict`] where a turn runs. [`Kind::Missing`] for a session
+    /// that does not exist.
+    pub fn compact(&self, agent: &str, session_key: &str) -> Result<Subscription> {
+        self.require_session(agent, session_key)?;
+        self.begin(Work::compact(agent, session_key), Detail::All)
+    }
+
+    fn begin(&self, work: Work, detail: Detail) -> Result<Subscription> {
         let hub = self.hub()?;
         let (subscriber, subscription, cancel) = Subscription::pair(detail);
         let entered = self.engine.running.enter(&cancel)?;
         let canceller = subscription.canceller();
-        let prompt = hub::Prompt { request, cancel, canceller, subscriber, _entered: entered };
-        hub.send(Event::Prompt(Box::new(prompt))).map_err(|_| stopping())?;
+        let begin = hub::Begin { work, cancel, canceller, subscriber, _entered: entered };
+        hub.send(Event::Begin(Box::new(begin))).map_err(|_| stopping())?;
         Ok(subscription)
+    }
+
+    /// Says something to the turn that runs in a session: the model reads it
+    /// once the tool call that runs now has ended, and the further calls of its
+    /// answer are not run. [`Kind::Conflict`] where no turn runs, and for a
+    /// session of another agent; [`Kind::Missing`] for one that does not exist.
+    pub fn steer(&self, agent: &str, session_key: &str, message: &str) -> Result<()> {
+        self.require_agent(agent)?;
+        self.engine.check_owner(session_key, agent)?;
+        let (reply, answer) = bounded(1);
+        let event = Event::Steer {
+            agent: agent.to_owned(),
+            session: session_key.to_owned(),
+            message: message.to_owned(),
+            reply,
+        };
+        self.hub()?.send(event).map_err(|_| stopping())?;
+        let what = format!("say something to the turn in the session `{session_key}`");
+        let said = answer.recv_timeout(HUB_LIMIT).during(Kind::Timeout, what)?;
+        // A session has no file before its first turn has begun.
+        if said.is_err() {
+            self.require_session(agent, session_key)?;
+        }
+        said
+    }
+
+    /// [`Kind::Missing`] for a session that does not exist, [`Kind::Conflict`]
+    /// for one of another agent.
+    fn require_session(&self, agent: &str, session_key: &str) -> Result<()> {
+        self.require_agent(agent)?;
+        self.engine.check_owner(session_key, agent)?;
+        match self.engine.store.owner(session_key)? {
+            Some(_) => Ok(()),
+            None => Err(Error::new(Kind::Missing, format!("there is no session `{session_key}`"))),
+        }
     }
 
     /// Calls off the turn that runs in a session; prompts that wait behind it
@@ -162,14 +211,15 @@ impl Handle {
         self.require_agent(agent)?;
         self.engine.check_owner(session_key, agent)?;
         let (reply, answer) = bounded(1);
-        let (agent, session) = (agent.to_owned(), session_key.to_owned());
-        self.hub()?.send(Event::Abort { agent, session, reply }).map_err(|_| stopping())?;
+        let event =
+            Event::Abort { agent: agent.to_owned(), session: session_key.to_owned(), reply };
+        self.hub()?.send(event).map_err(|_| stopping())?;
         let aborted = answer
             .recv_timeout(HUB_LIMIT)
             .during(Kind::Timeout, format!("call off the turn in the session `{session_key}`"))?;
         // A session has no file before its first turn has begun.
-        if !aborted && self.engine.store.owner(session_key)?.is_none() {
-            return Err(Error::new(Kind::Missing, format!("there is no session `{session_key}`")));
+        if !aborted {
+            self.require_session(agent, session_key)?;
         }
         Ok(aborted)
     }
@@ -206,8 +256,8 @@ impl Handle {
         events: &mut dyn FnMut(TurnEvent),
         cancel: &Cancel,
     ) -> Result<()> {
-        let request = self.engine.checked(request)?;
-        run_turn(&self.engine, &request, events, cancel);
+        let work = Work::answer(self.engine.checked(request)?);
+        turns::run(&self.engine, &work, events, cancel);
         Ok(())
     }
 
@@ -218,6 +268,11 @@ impl Handle {
         each: &mut dyn FnMut(&str) -> Result<bool>,
     ) -> Result<()> {
         audit::read(&self.engine.config.home, filter, each).map(drop)
+    }
+
+    /// Adds up what model calls took, over all runs.
+    pub fn usage(&self, query: &usage::Query) -> Result<usage::Summary> {
+        usage::sum(&self.engine.config.home, query)
     }
 
     /// A text with all known secrets masked.

@@ -10,12 +10,12 @@ use crossbeam_channel::{Receiver, Sender, after, bounded, select};
 
 use super::running::Entered;
 use super::subscription::Subscriber;
-use super::turns::{PromptRequest, run_turn};
+use super::turns::{self, Work};
 use super::{ConfigInUse, Engine};
 use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;
-use crate::turn::TurnEvent;
+use crate::turn::{Steering, TurnEvent};
 use crate::worker::{Cancel, Canceller, Worker};
 
 /// Prompts that may wait for one session.
@@ -32,8 +32,8 @@ const CALL_OFF_LIMIT: Duration = Duration::from_secs(12);
 
 /// What can happen.
 pub enum Event {
-    /// A front end asks an agent.
-    Prompt(Box<Prompt>),
+    /// A front end wants something done in a session.
+    Begin(Box<Begin>),
     /// The turn in that session has ended.
     TurnDone {
         /// The session's key.
@@ -49,6 +49,17 @@ pub enum Event {
         /// Told whether there was one.
         reply: Sender<bool>,
     },
+    /// A person says something to the turn that runs in a session of an agent.
+    Steer {
+        /// The agent.
+        agent: String,
+        /// The session's key.
+        session: String,
+        /// What is said.
+        message: String,
+        /// Told whether the turn will hear it.
+        reply: Sender<Result<()>>,
+    },
     /// Stop, by a signal.
     Stop {
         /// Its number.
@@ -60,9 +71,9 @@ pub enum Event {
     Drained,
 }
 
-/// A prompt on its way.
-pub struct Prompt {
-    pub(super) request: PromptRequest,
+/// What is to be done in a session, on its way.
+pub struct Begin {
+    pub(super) work: Work,
     pub(super) cancel: Cancel,
     /// Who asked may go away without calling it off.
     pub(super) canceller: Canceller,
@@ -108,7 +119,8 @@ struct Line {
     turn: Worker,
     agent: String,
     canceller: Canceller,
-    waiting: VecDeque<Prompt>,
+    steering: Arc<Steering>,
+    waiting: VecDeque<Begin>,
 }
 
 impl<'a> Hub<'a> {
@@ -135,10 +147,13 @@ impl<'a> Hub<'a> {
             // `back` keeps the channel open.
             let Ok(event) = event else { return Ended::Stop(0) };
             match event {
-                Event::Prompt(prompt) => self.take(*prompt),
+                Event::Begin(begin) => self.take(*begin),
                 Event::TurnDone { session } => self.next_in_line(&session),
                 Event::Abort { agent, session, reply } => {
                     let _ = reply.send(self.abort(&agent, &session));
+                }
+                Event::Steer { agent, session, message, reply } => {
+                    let _ = reply.send(self.steer(&agent, &session, message));
                 }
                 Event::Stop { signal } => self.end(Ended::Stop(signal)),
                 Event::Reload => self.read_anew(),
@@ -162,17 +177,21 @@ impl<'a> Hub<'a> {
         }
     }
 
-    fn take(&mut self, prompt: Prompt) {
-        let session = prompt.request.session_key.clone().unwrap_or_default();
+    fn take(&mut self, begin: Begin) {
+        let session = begin.work.session.clone();
         let Some(line) = self.sessions.get_mut(&session) else {
-            return self.start(session, prompt, VecDeque::new());
+            return self.start(session, begin, VecDeque::new());
         };
         line.let_go();
-        if line.waiting.len() < MOST_WAITING {
-            line.waiting.push_back(prompt);
+        // Of a turn that listens no more the end may have been told already.
+        if !begin.work.waits_in_line() && line.steering.listens() {
+            let what = format!("a turn is running in the session `{session}`; wait for its end");
+            refuse(begin, &Error::new(Kind::Conflict, what));
+        } else if line.waiting.len() < MOST_WAITING {
+            line.waiting.push_back(begin);
         } else {
             let what = format!("{MOST_WAITING} prompts wait for the session `{session}` already");
-            refuse(prompt, &Error::new(Kind::Busy, what));
+            refuse(begin, &Error::new(Kind::Busy, what));
         }
         self.engine.busy.set(&session, line.waiting.len());
     }
@@ -185,39 +204,47 @@ impl<'a> Hub<'a> {
         line.is_some()
     }
 
+    fn steer(&self, agent: &str, session: &str, message: String) -> Result<()> {
+        match self.sessions.get(session).filter(|it| it.agent == agent) {
+            Some(line) => line.steering.say(message),
+            None => Steering::closed().say(message),
+        }
+    }
+
     fn next_in_line(&mut self, session: &str) {
         let Some(mut line) = self.sessions.remove(session) else { return };
         line.let_go();
         // Its last act was to say so: joining takes no time.
         drop(line.turn);
         match line.waiting.pop_front() {
-            Some(prompt) => self.start(session.to_owned(), prompt, line.waiting),
+            Some(next) => self.start(session.to_owned(), next, line.waiting),
             None => self.engine.busy.clear(session),
         }
     }
 
-    fn start(&mut self, session: String, prompt: Prompt, waiting: VecDeque<Prompt>) {
+    fn start(&mut self, session: String, begin: Begin, waiting: VecDeque<Begin>) {
         self.engine.busy.set(&session, waiting.len());
         let (engine, back) = (Arc::clone(&self.engine), self.back.clone());
         let name = format!("turn-{session}");
         let key = session.clone();
-        let (agent, canceller) = (prompt.request.agent.clone(), prompt.canceller.clone());
-        let (begin, begun) = bounded(1);
+        let (agent, canceller) = (begin.work.agent.clone(), begin.canceller.clone());
+        let steering = Arc::clone(&begin.work.steering);
+        let (to_turn, begun) = bounded(1);
         // It comes back if there is no thread for it.
-        let _ = begin.send(prompt);
-        let prompts = begun.clone();
+        let _ = to_turn.send(begin);
+        let beginning = begun.clone();
         let turn = Worker::spawn(name.replace('\0', ""), move || {
             // Told last of all, whatever way the turn ends: the line goes on.
             let _done = TellDone { back, session: key };
             // All of it: its place among what runs is kept until the end.
-            let Ok(mut prompt) = prompts.recv() else { return };
-            let subscriber = &mut prompt.subscriber;
+            let Ok(mut begun) = beginning.recv() else { return };
+            let subscriber = &mut begun.subscriber;
             let mut tell = |event| subscriber.tell(event);
-            run_turn(&engine, &prompt.request, &mut tell, &prompt.cancel);
+            turns::run(&engine, &begun.work, &mut tell, &begun.cancel);
         });
         match turn {
             Ok(turn) => {
-                let line = Line { turn, agent, canceller, waiting };
+                let line = Line { turn, agent, canceller, steering, waiting };
                 self.sessions.insert(session, line);
             }
             Err(error) => {
@@ -249,9 +276,9 @@ impl<'a> Hub<'a> {
         }
         running.close();
         for (session, line) in &mut self.sessions {
-            for prompt in line.waiting.drain(..) {
+            for begin in line.waiting.drain(..) {
                 let error = Error::new(Kind::Busy, "the gateway is stopping; nothing was begun");
-                refuse(prompt, &error);
+                refuse(begin, &error);
             }
             self.engine.busy.set(session, 0);
         }
@@ -286,16 +313,16 @@ impl Drop for TellDone {
 impl Line {
     /// Drops prompts that were called off before they began.
     fn let_go(&mut self) {
-        self.waiting.retain(Prompt::is_wanted);
+        self.waiting.retain(Begin::is_wanted);
     }
 }
 
-impl Prompt {
+impl Begin {
     fn is_wanted(&self) -> bool {
         !self.cancel.is_cancelled()
     }
 }
 
-fn refuse(mut prompt: Prompt, error: &Error) {
-    prompt.subscriber.tell(TurnEvent::refused(error));
+fn refuse(mut begin: Begin, error: &Error) {
+    begin.subscriber.tell(TurnEvent::refused(error));
 }

@@ -91,7 +91,7 @@ mod tests {
         let meter = Meter::default();
         let model = ModelRef { provider: "p".into(), model: "m".into() };
         let usage = Usage { input: u64::MAX, output: 2, ..Usage::default() };
-        let sound = ModelCallEnd { output_bytes: 1, usage, fault: None };
+        let sound = ModelCallEnd { output_bytes: 1, usage, ..ModelCallEnd::default() };
         let failed = ModelCallEnd { fault: Some(Fault::Cut("cut".into())), ..sound.clone() };
         meter.model_call_ended(&model, &sound);
         meter.model_call_ended(&model, &failed);

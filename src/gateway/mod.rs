@@ -4,6 +4,7 @@
 //! a one-shot builds the same engine for one agent and one call.
 
 mod busy;
+mod chat;
 mod config_in_use;
 pub mod daemon;
 mod figures;
@@ -15,6 +16,7 @@ pub mod runtime;
 mod serve;
 mod sessions;
 pub mod socket;
+mod spent;
 mod subscription;
 mod turns;
 mod view;
@@ -29,6 +31,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 pub use busy::Lines;
+pub use chat::{ChatEvent, ChatRequest};
 pub use config_in_use::ConfigInUse;
 pub use figures::Figures;
 pub use handle::{Handle, Place};
@@ -52,6 +55,7 @@ use crate::sandbox::lock::{Hold, Lock};
 use crate::secret::Redactor;
 use crate::session::Store;
 use crate::tool::{Equipment, SessionRef, Toolbox};
+use crate::usage;
 use crate::worker::Cancel;
 use hub::Event;
 use running::Running;
@@ -82,6 +86,8 @@ pub(crate) struct Engine {
     running: Running,
     busy: busy::Busy,
     meter: meter::Meter,
+    /// What each model call took.
+    usage: usage::Book,
     /// Why the configuration that was to be taken over last was not.
     reload_trouble: Mutex<Option<String>>,
     started: Instant,
@@ -116,7 +122,8 @@ impl Engine {
         for agent in config.agents.values().filter(|it| only.includes(&it.name)) {
             equipment.insert(agent.name.clone(), equip(&config, agent, &registry, &tool_client)?);
         }
-        let providers = provider::Registry::new(&config.providers);
+        let providers = provider::Registry::new(&config.providers).recording(&redactor);
+        keep_costs(&config, only, &providers)?;
         if *only == Only::All {
             warn_at_start(&equipment, &providers);
         }
@@ -125,6 +132,7 @@ impl Engine {
         Ok(Arc::new(Self {
             toolbox: Arc::new(toolbox),
             store: Store::new(config.home.clone()),
+            usage: usage::Book::new(config.home.clone()),
             providers,
             health,
             config,
@@ -212,6 +220,17 @@ fn equip(
         .map_err(|it| it.within(what()))?;
     let sandbox = runtime::choose(&config.home, agent, spec).map_err(|it| it.within(what()))?;
     Ok(Equipment { agent: agent.clone(), folder: config.home.agent(&agent.name), sandbox })
+}
+
+/// [`Kind::Config`] if a limit on costs could not be kept.
+fn keep_costs(config: &Config, only: &Only, providers: &provider::Registry) -> Result<()> {
+    let mut findings = Findings::default();
+    let agents = config.agents.iter().filter(|it| only.includes(it.0));
+    providers.examine_costs(agents.map(|it| it.1), &mut findings);
+    match findings.lines().next() {
+        Some(what) => Err(Error::new(Kind::Config, what)),
+        None => Ok(()),
+    }
 }
 
 /// What a one-shot does not say each time: it stops nothing.

@@ -2,6 +2,7 @@
 //! prompt, the model, and the toolbox and audit log on the caller's behalf.
 
 use std::cell::Cell;
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -12,7 +13,7 @@ use crate::error::{Error, Kind, Result};
 use crate::sandbox::AgentSandbox;
 use crate::tool::Caller;
 use crate::turn::{
-    Equipped, LARGEST_AGENTS_MD, ModelCallEnd, Prompt, Turn, TurnEvent, Veil, core_tools,
+    Equipped, LARGEST_AGENTS_MD, ModelCallEnd, Prompt, Steering, Turn, TurnEvent, Veil, core_tools,
 };
 use crate::worker::Cancel;
 
@@ -31,26 +32,75 @@ pub struct PromptRequest {
     pub channel: String,
 }
 
-/// One turn from its prompt to its last event, on this thread.
-pub(super) fn run_turn(
+/// What is done in a session; one at a time.
+#[derive(Clone, Debug)]
+pub(super) struct Work {
+    /// The agent whose session it is.
+    pub(super) agent: String,
+    /// The session's key.
+    pub(super) session: String,
+    /// By what a person can say something to it.
+    pub(super) steering: Arc<Steering>,
+    task: Task,
+}
+
+#[derive(Clone, Debug)]
+enum Task {
+    /// A turn.
+    Answer(PromptRequest),
+    /// The older part of the conversation is summarised.
+    Compact,
+}
+
+impl Work {
+    /// A prompt, checked, is answered.
+    pub(super) fn answer(request: PromptRequest) -> Self {
+        Self {
+            agent: request.agent.clone(),
+            session: request.session_key.clone().unwrap_or_default(),
+            steering: Arc::new(Steering::open()),
+            task: Task::Answer(request),
+        }
+    }
+
+    /// A session is compacted.
+    pub(super) fn compact(agent: &str, session: &str) -> Self {
+        Self {
+            agent: agent.to_owned(),
+            session: session.to_owned(),
+            steering: Arc::new(Steering::closed()),
+            task: Task::Compact,
+        }
+    }
+
+    /// Whether it waits for a turn that runs.
+    pub(super) fn waits_in_line(&self) -> bool {
+        matches!(self.task, Task::Answer(_))
+    }
+}
+
+/// All of it on this thread, from its beginning to its last event.
+pub(super) fn run(
     engine: &Engine,
-    request: &PromptRequest,
+    work: &Work,
     events: &mut dyn FnMut(TurnEvent),
     cancel: &Cancel,
 ) {
     let ended = Cell::new(false);
-    let wanted = wanted_model(engine, request);
+    let wanted = wanted_model(engine, work);
     let first = wanted.as_ref().ok().and_then(Option::clone);
     let mut veil = Veil::new(&engine.redactor, events);
     let mut each = |event: TurnEvent| {
         if event.is_last() {
             ended.set(true);
-            engine.meter.turn_ended(&event);
-            log_end(engine, request, first.as_ref(), &event);
+            if let Task::Answer(request) = &work.task {
+                engine.meter.turn_ended(&event);
+                log_end(engine, request, first.as_ref(), &event);
+            }
         }
         veil.pass(event);
     };
-    let result = wanted.and_then(|it| try_turn(engine, request, it.as_ref(), &mut each, cancel));
+    let result = wanted.and_then(|it| try_run(engine, work, it.as_ref(), &mut each, cancel));
     // A turn that began tells its end itself.
     if let (Err(error), false) = (result, ended.get()) {
         each(TurnEvent::refused(&error));
@@ -79,29 +129,28 @@ fn log_end(engine: &Engine, request: &PromptRequest, wanted: Option<&ModelRef>, 
 }
 
 /// The model that is to be asked first: of this prompt, else of its session.
-fn wanted_model(engine: &Engine, request: &PromptRequest) -> Result<Option<ModelRef>> {
-    match (&request.model, &request.session_key) {
-        (Some(model), _) => Ok(Some(model.clone())),
-        (None, Some(key)) => engine.store.chosen_model(key),
-        (None, None) => Ok(None),
+fn wanted_model(engine: &Engine, work: &Work) -> Result<Option<ModelRef>> {
+    match &work.task {
+        Task::Answer(PromptRequest { model: Some(model), .. }) => Ok(Some(model.clone())),
+        Task::Answer(_) | Task::Compact => engine.store.chosen_model(&work.session),
     }
 }
 
-fn try_turn(
+fn try_run(
     engine: &Engine,
-    request: &PromptRequest,
+    work: &Work,
     wanted: Option<&ModelRef>,
     events: &mut dyn FnMut(TurnEvent),
     cancel: &Cancel,
 ) -> Result<()> {
-    let Some(agent) = engine.config.agents.get(&request.agent) else {
-        return Err(Error::new(Kind::Missing, format!("there is no agent `{}`", request.agent)));
+    let Some(agent) = engine.config.agents.get(&work.agent) else {
+        return Err(Error::new(Kind::Missing, format!("there is no agent `{}`", work.agent)));
     };
-    let Some(equipment) = engine.toolbox.equipment().get(&request.agent) else {
+    let Some(equipment) = engine.toolbox.equipment().get(&work.agent) else {
         return Err(Error::new(Kind::Internal, "the agent has no sandbox in this process"));
     };
-    let key = request.session_key.clone().unwrap_or_default();
-    let mut conversation = engine.store.open(&key, &agent.name, clock::now())?;
+    let key = &work.session;
+    let mut conversation = engine.store.open(key, &agent.name, clock::now())?;
     let choices: Vec<&ModelChoice> = from_choice(agent, wanted);
     let model = &choices[0].model;
     let notes = workspace_notes(&equipment.sandbox, cancel);
@@ -110,16 +159,18 @@ fn try_turn(
         plugin_tools: &engine.toolbox.registry().context_text(&agent.tools),
         agents_md: notes.as_deref(),
         instructions: agent.instructions.as_deref(),
-        session_key: &key,
+        session_key: key,
         today: clock::now(),
     }
     .text();
-    let counted = |model: &ModelRef, end: &ModelCallEnd| engine.meter.model_call_ended(model, end);
-    let caller = caller(agent, &key, model);
+    let counted = |model: &ModelRef, end: &ModelCallEnd| {
+        engine.model_call_ended(&agent.name, key, model, end);
+    };
+    let caller = caller(agent, key, model);
     let hands = Equipped::new(&engine.toolbox, &engine.audit, caller, &counted);
     let turn = Turn {
         agent: &agent.name,
-        session_key: &key,
+        session_key: key,
         choices: &choices,
         system: &system,
         tools: &core_tools(),
@@ -127,14 +178,20 @@ fn try_turn(
         providers: &engine.providers,
         health: &engine.health,
         hands: &hands,
+        steering: &work.steering,
         redactor: &engine.redactor,
     };
-    turn.run(&mut conversation, &request.message, events, cancel).map(drop)
+    match &work.task {
+        Task::Answer(request) => {
+            turn.run(&mut conversation, &request.message, events, cancel).map(drop)
+        }
+        Task::Compact => turn.compact(&mut conversation, events, cancel),
+    }
 }
 
 /// The models that may answer: from the wanted one on, or all. One that the
 /// agent may use no more is wanted in vain.
-fn from_choice<'a>(agent: &'a Agent, wanted: Option<&ModelRef>) -> Vec<&'a ModelChoice> {
+pub(super) fn from_choice<'a>(agent: &'a Agent, wanted: Option<&ModelRef>) -> Vec<&'a ModelChoice> {
     let start = wanted.and_then(|it| agent.choices().position(|choice| choice.model == *it));
     agent.choices().skip(start.unwrap_or(0)).collect()
 }

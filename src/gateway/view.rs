@@ -9,7 +9,6 @@ use serde::Serialize;
 use crate::config::{Agent, Config, ModelChoice, ModelRef, Provider, Reach, by_name};
 use crate::plugin::Registry;
 use crate::provider::Load;
-use crate::provider::facts::{ModelCard, card};
 
 /// How the gateway is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -168,18 +167,6 @@ impl ConfigView {
             llm: LlmView { providers: by_name(providers) },
         }
     }
-}
-
-/// The models that an agent may use, in the order in which they are tried.
-pub(super) fn models_of(agent: &Agent, config: &Config) -> Vec<ModelCard> {
-    agent.choices().filter_map(|it| card_of(it, config)).collect()
-}
-
-fn card_of(choice: &ModelChoice, config: &Config) -> Option<ModelCard> {
-    let provider = config.providers.get(&choice.model.provider)?;
-    let said = provider.models.get(&choice.model.model).cloned().unwrap_or_default();
-    let card = card(&choice.model, provider.api, base_url(provider), &said);
-    Some(ModelCard { thinking_level: choice.thinking.name(), ..card })
 }
 
 fn base_url(provider: &Provider) -> Option<&str> {

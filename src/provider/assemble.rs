@@ -2,14 +2,19 @@
 //! judged here, once for all dialects: what is no JSON object is stored as
 //! `{}` and named as broken, so that the model can be told.
 
+mod so_far;
+mod unfinished;
+
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use super::replay::{Event, PlayedCall, PlayedStop};
 use super::{CallPiece, Delta, Failure, Fault, json};
 use crate::clock::Time;
 use crate::config::{ModelRef, Price};
 use crate::message::{Assistant, Block, Cost, StopReason, Text, Thinking, ToolCall, Usage};
+pub use so_far::SoFar;
 
 /// Most values in the arguments of all calls of one answer: each takes up to
 /// hundreds of bytes, as long as its turn runs.
@@ -36,8 +41,9 @@ pub struct BrokenCall {
     pub why: String,
 }
 
-/// An answer on its way.
-pub(super) struct Assembly {
+/// An answer on its way: every delta finds its place in it.
+#[derive(Debug)]
+pub struct Assembly {
     message: Assistant,
     price: Option<Price>,
     /// Where it comes from; goes with what is opaque in it.
@@ -51,13 +57,24 @@ pub(super) struct Assembly {
     stop: Option<StopReason>,
 }
 
+/// Where in an answer a delta went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The block's number, from 0.
+    pub index: usize,
+    /// Whether the block begins with it.
+    pub is_new: bool,
+}
+
+#[derive(Debug)]
 enum Part {
     Done(Block),
     Call { call: ToolCall, arguments: String },
 }
 
 impl Assembly {
-    pub(super) fn new(api: &str, model: &ModelRef, now: Time) -> Self {
+    /// The beginning of an answer of that model.
+    pub fn new(api: &str, model: &ModelRef, now: Time) -> Self {
         let message = Assistant {
             api: api.to_owned(),
             provider: model.provider.clone(),
@@ -75,25 +92,91 @@ impl Assembly {
     }
 
     /// The same, with what its tokens cost, if that is known.
-    pub(super) fn at(self, price: Option<Price>) -> Self {
+    #[must_use]
+    pub fn at(self, price: Option<Price>) -> Self {
         Self { price, ..self }
     }
 
     pub(super) fn take(&mut self, delta: Delta) {
+        self.put(delta);
+    }
+
+    /// Adds a delta; where it went, if it is one of content.
+    pub fn put(&mut self, delta: Delta) -> Option<Place> {
+        let before = self.parts.len();
         match delta {
             Delta::Text(more) => self.take_text(more),
             Delta::Thinking(more) => self.take_thinking(more),
-            Delta::Signature(signature) => self.take_signature(&signature),
             Delta::Redacted(opaque) => self.add(Part::Done(Block::Thinking(Thinking {
                 thinking_signature: Some(opaque),
                 redacted: Some(true),
                 ..Thinking::default()
             }))),
             Delta::ToolCall(piece) => self.take_call(piece),
+            other => {
+                self.note(other);
+                return None;
+            }
+        }
+        Some(Place { index: self.touched, is_new: self.parts.len() > before })
+    }
+
+    /// Whether a block would begin with that delta, so that the one before is
+    /// whole.
+    pub fn begins_block(&self, delta: &Delta) -> bool {
+        match delta {
+            Delta::Text(_) => !self.goes_on_as_text(),
+            Delta::Thinking(_) => !self.goes_on_as_thinking(),
+            Delta::Redacted(_) => true,
+            Delta::ToolCall(piece) => !self.calls.contains_key(&piece.slot),
+            Delta::Signature(_) | Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => false,
+        }
+    }
+
+    /// The message as far as it has come, for who follows it.
+    pub fn so_far(&self) -> SoFar<'_> {
+        SoFar(self)
+    }
+
+    /// The text or the thinking of a block so far; of other blocks nothing.
+    pub fn text_of(&self, index: usize) -> Option<&str> {
+        match self.parts.get(index)? {
+            Part::Done(Block::Text(it)) => Some(&it.text),
+            Part::Done(Block::Thinking(it)) => Some(&it.thinking),
+            Part::Done(_) | Part::Call { .. } => None,
+        }
+    }
+
+    /// What is of no block, or opaque data of one that is there.
+    fn note(&mut self, delta: Delta) {
+        match delta {
+            Delta::Signature(signature) => self.take_signature(&signature),
             Delta::Usage(usage) => self.message.usage = priced(with_total(usage), self.price),
             Delta::Stop(reason) => self.stop = Some(reason),
             Delta::Mark(beige) => self.message.beige = Some(beige),
+            _ => (),
         }
+    }
+
+    /// What has come, in the words of a cassette. Arguments that do not read are
+    /// in it as the model wrote them.
+    pub(super) fn played(&self) -> Vec<Event> {
+        let mut events: Vec<Event> = self.parts.iter().flat_map(Part::played).collect();
+        if self.message.usage != Usage::default() {
+            events.push(Event::Usage(self.message.usage.clone()));
+        }
+        events.extend(self.stop.as_ref().map(|it| Event::Stop(PlayedStop::from(it))));
+        events
+    }
+
+    fn goes_on_as_text(&self) -> bool {
+        let last = self.parts.last();
+        matches!(last, Some(Part::Done(Block::Text(it))) if it.text_signature.is_none())
+    }
+
+    fn goes_on_as_thinking(&self) -> bool {
+        let last = self.parts.last();
+        matches!(last, Some(Part::Done(Block::Thinking(it))) if it.thinking_signature.is_none())
     }
 
     /// The answer, if it came to its end.
@@ -142,25 +225,23 @@ impl Assembly {
     }
 
     fn take_text(&mut self, more: String) {
+        if !self.goes_on_as_text() {
+            return self.add(Part::Done(Block::text(more)));
+        }
         self.touched = self.parts.len().saturating_sub(1);
-        match self.parts.last_mut() {
-            Some(Part::Done(Block::Text(it))) if it.text_signature.is_none() => {
-                it.text.push_str(&more);
-            }
-            _ => self.add(Part::Done(Block::text(more))),
+        if let Some(Part::Done(Block::Text(it))) = self.parts.last_mut() {
+            it.text.push_str(&more);
         }
     }
 
     fn take_thinking(&mut self, more: String) {
+        if !self.goes_on_as_thinking() {
+            let block = Thinking { thinking: more, ..Thinking::default() };
+            return self.add(Part::Done(Block::Thinking(block)));
+        }
         self.touched = self.parts.len().saturating_sub(1);
-        match self.parts.last_mut() {
-            Some(Part::Done(Block::Thinking(it))) if it.thinking_signature.is_none() => {
-                it.thinking.push_str(&more);
-            }
-            _ => {
-                let block = Thinking { thinking: more, ..Thinking::default() };
-                self.add(Part::Done(Block::Thinking(block)));
-            }
+        if let Some(Part::Done(Block::Thinking(it))) = self.parts.last_mut() {
+            it.thinking.push_str(&more);
         }
     }
 
@@ -191,6 +272,37 @@ impl Assembly {
             arguments.push_str(&piece.arguments);
         }
     }
+}
+
+impl Part {
+    fn played(&self) -> Vec<Event> {
+        let (event, signature) = match self {
+            Self::Done(Block::Text(it)) => (Event::Text(it.text.clone()), &it.text_signature),
+            Self::Done(Block::Thinking(it)) if it.redacted == Some(true) => {
+                (Event::Redacted(it.thinking_signature.clone().unwrap_or_default()), &None)
+            }
+            Self::Done(Block::Thinking(it)) => {
+                (Event::Thinking(it.thinking.clone()), &it.thinking_signature)
+            }
+            Self::Call { call, arguments } => {
+                (Event::ToolCall(played_call(call, arguments)), &call.thought_signature)
+            }
+            Self::Done(Block::ToolCall(_) | Block::Image(_) | Block::Unknown(_)) => {
+                return Vec::new();
+            }
+        };
+        let signature = signature.clone().map(Event::Signature);
+        std::iter::once(event).chain(signature).collect()
+    }
+}
+
+fn played_call(call: &ToolCall, text: &str) -> PlayedCall {
+    let arguments = match json::read(text.as_bytes(), MOST_VALUES) {
+        Ok(it @ Value::Object(_)) => it,
+        _ => Value::String(text.to_owned()),
+    };
+    let id = Some(call.id.clone()).filter(|it| !it.is_empty());
+    PlayedCall { id, name: call.name.clone(), arguments }
 }
 
 /// Notes where an answer comes from that holds opaque data.
@@ -284,6 +396,8 @@ fn with_total(mut usage: Usage) -> Usage {
 /// of it stays.
 fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
     let Some(price) = price else { return usage };
+    let read = [usage.input, usage.cache_read, usage.cache_write];
+    let price = price.for_prompt(read.into_iter().fold(0, u64::saturating_add));
     let cost = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
     let mut parts = Cost {
         input: cost(usage.input, price.input),
@@ -302,6 +416,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::config::LongPrompt;
 
     fn assembly(deltas: &[Delta]) -> Assembly {
         let model = ModelRef { provider: "p".into(), model: "m".into() };
@@ -356,6 +471,36 @@ mod tests {
             json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {"x": 1}},
                 {"type": "toolCall", "id": "b", "name": "exec", "arguments": {}}]),
         );
+    }
+
+    #[test]
+    fn each_delta_of_content_is_told_its_place() {
+        let mut assembly = assembly(&[]);
+        let signature = || Delta::Signature("s".into());
+        let deltas = [
+            (Delta::Thinking("h".into()), Some((0, true))),
+            (Delta::Thinking("m".into()), Some((0, false))),
+            (signature(), None),
+            (Delta::Thinking("x".into()), Some((1, true))),
+            (Delta::Redacted("y".into()), Some((2, true))),
+            (Delta::Text("a".into()), Some((3, true))),
+            (piece(0, "a", ""), Some((4, true))),
+            (piece(7, "b", ""), Some((5, true))),
+            (piece(0, "", "{"), Some((4, false))),
+            (Delta::Usage(Usage::default()), None),
+            (Delta::Text("b".into()), Some((6, true))),
+            (piece(7, "", "{"), Some((5, false))),
+            (Delta::Text("c".into()), Some((6, false))),
+            (Delta::Stop(StopReason::Stop), None),
+        ];
+        for (delta, want) in deltas {
+            let what = format!("{delta:?}");
+            let begins = assembly.begins_block(&delta);
+            let place = assembly.put(delta).map(|it| (it.index, it.is_new));
+            assert_eq!((place, begins), (want, want.is_some_and(|it| it.1)), "{what}");
+        }
+        assert_eq!(assembly.text_of(6), Some("bc"));
+        assert_eq!((assembly.text_of(4), assembly.text_of(9)), (None, None));
     }
 
     /// Ids of an answer of that moment whose calls came with these.
@@ -451,9 +596,16 @@ mod tests {
 
     #[test]
     fn a_known_price_is_counted_and_an_unknown_one_left_as_it_is() {
-        let price = Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0 };
+        let price =
+            Price { input: 3.0, output: 8.0, cache_read: 0.5, cache_write: 7.0, long: None };
         check_cost(Some(price), [3.0, 4.0, 1.0, 0.0, 8.0]);
         check_cost(None, [0.0, 0.0, 0.0, 0.0, 9.0]);
+        // Three million are read, whether or not they were in the cache.
+        let long = |above| Some(LongPrompt { above, input: 2.0, output: 1.5 });
+        let dear = Price { long: long(2_999_999), ..price };
+        check_cost(Some(dear), [6.0, 6.0, 2.0, 0.0, 14.0]);
+        let cheap = Price { long: long(3_000_000), ..price };
+        check_cost(Some(cheap), [3.0, 4.0, 1.0, 0.0, 8.0]);
     }
 
     #[test]

@@ -14,8 +14,9 @@ use crate::clock;
 use crate::config::ModelChoice;
 use crate::worker::Cancel;
 
-/// How often the conversation is made shorter for one answer.
-const MOST_SHRINKS: u32 = 3;
+/// How often the conversation is made shorter for one model's answer, whatever
+/// a caller thinks of it.
+const MOST_SHRINKS: u32 = 6;
 
 /// What a caller does on the way to an answer.
 pub trait Steps {
@@ -119,6 +120,24 @@ struct Tries {
 }
 
 impl Tries {
+    fn note(&mut self, fault: &Fault, is_seen: bool) {
+        let why = fault.to_string();
+        self.untold = is_seen.then(|| why.clone());
+        self.last = Some(why);
+    }
+
+    /// Whether the conversation has been made shorter.
+    fn shrink<S: Steps>(
+        &mut self,
+        choice: &ModelChoice,
+        steps: &mut S,
+    ) -> Result<bool, End<S::Halt>> {
+        let may = self.shrinks < MOST_SHRINKS && steps.may_go_on();
+        let has_shrunk = may && steps.shrink(choice, self.shrinks).map_err(End::Halted)?;
+        self.shrinks += u32::from(has_shrunk);
+        Ok(has_shrunk)
+    }
+
     fn next(&mut self, wait: Duration, reason: String) -> Retry {
         self.untold = None;
         self.retries += 1;
@@ -175,13 +194,7 @@ impl<'a> Chain<'a> {
         steps: &mut S,
         tries: &mut Tries,
     ) -> Result<Option<Answer>, End<S::Halt>> {
-        if let Some(reason) = tries.untold.take() {
-            steps.retries(&tries.next(Duration::ZERO, reason));
-        }
-        let choice = self.choices[index];
-        if std::mem::replace(&mut self.current, index) != index {
-            steps.falls_back(choice);
-        }
+        let choice = self.announce(index, steps, tries);
         let began = clock::now();
         let (fault, is_seen) = match steps.ask(choice).map_err(End::Halted)? {
             Attempt::Answered(answer) => {
@@ -191,18 +204,30 @@ impl<'a> Chain<'a> {
             }
             Attempt::Failed { fault, is_seen } => (fault, is_seen),
         };
-        tries.last = Some(fault.to_string());
-        tries.untold = tries.last.clone().filter(|_| is_seen);
-        if let Fault::TooLong(_) = fault
-            && tries.shrinks < MOST_SHRINKS
-            && steps.may_go_on()
-            && steps.shrink(choice, tries.shrinks).map_err(End::Halted)?
-        {
-            tries.shrinks += 1;
+        tries.note(&fault, is_seen);
+        if matches!(fault, Fault::TooLong(_)) && tries.shrink(choice, steps)? {
             self.course.ask_again(index);
             return Ok(None);
         }
         self.fail(index, fault, steps.may_go_on())
+    }
+
+    /// Says what a person must know before that model is asked.
+    fn announce<S: Steps>(
+        &mut self,
+        index: usize,
+        steps: &mut S,
+        tries: &mut Tries,
+    ) -> &'a ModelChoice {
+        if let Some(reason) = tries.untold.take() {
+            steps.retries(&tries.next(Duration::ZERO, reason));
+        }
+        let choice = self.choices[index];
+        if std::mem::replace(&mut self.current, index) != index {
+            tries.shrinks = 0;
+            steps.falls_back(choice);
+        }
+        choice
     }
 
     /// Notes a failure; an error if it is the end.
@@ -213,7 +238,10 @@ impl<'a> Chain<'a> {
         may_go_on: bool,
     ) -> Result<Option<Answer>, End<H>> {
         let Some(setback) = setback(&fault) else { return Err(End::Failed(fault)) };
-        self.health.failed(&self.choices[index].model, &fault, clock::now());
+        // How long a conversation is says nothing of a model's health.
+        if !matches!(fault, Fault::TooLong(_)) {
+            self.health.failed(&self.choices[index].model, &fault, clock::now());
+        }
         if !may_go_on {
             return Err(End::Failed(fault));
         }
@@ -421,9 +449,9 @@ mod tests {
         let script = |shrinks| Script { shrinks, ..Script::default() };
         let once = vec![too_long(), Ok(())];
         assert_eq!(check(script(9), once, "a, shrink 0, a"), None);
-        let many = vec![too_long(), too_long(), too_long(), too_long(), Ok(())];
-        let want = "a, shrink 0, a, shrink 1, a, shrink 2, a, to b, b";
-        assert_eq!(check(script(9), many, want), None);
+        let many: Vec<_> = (0..=MOST_SHRINKS).map(|_| too_long()).chain([Ok(())]).collect();
+        let shrinks: String = (0..MOST_SHRINKS).map(|it| format!("shrink {it}, a, ")).collect();
+        assert_eq!(check(script(9), many, &format!("a, {shrinks}to b, b")), None);
         let in_vain = vec![too_long(), too_long(), Ok(())];
         assert_eq!(check(script(1), in_vain, "a, shrink 0, a, shrink 1, to b, b"), None);
     }

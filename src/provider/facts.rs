@@ -1,9 +1,11 @@
-//! A model as it is told: what a person said of it, and for the rest what is
-//! assumed of one that nobody knows. The one place that has these defaults.
+//! A model as it is told: what a person said of it or what is well known, and
+//! for the rest what is assumed of one that nobody knows. The one place that has
+//! these defaults.
 
 use serde::Serialize;
 
-use crate::config::{Api, ModelFacts, ModelRef, Price};
+use super::{Registry, catalog};
+use crate::config::{Api, ModelChoice, ModelFacts, ModelRef, Price};
 
 /// Tokens that a model is taken to read.
 pub const CONTEXT_WINDOW: u64 = 128_000;
@@ -54,27 +56,48 @@ pub struct Cost {
     pub cache_write: f64,
 }
 
-/// What is told of a model, by what was said of it.
-pub fn card(model: &ModelRef, api: Api, base_url: Option<&str>, said: &ModelFacts) -> ModelCard {
-    let images = said.images.unwrap_or(false);
+impl Registry {
+    /// What is known of a model: what a person said of it, and for the rest
+    /// what is well known.
+    pub fn facts(&self, model: &ModelRef) -> ModelFacts {
+        let known = catalog::known(self.endpoint(model), &model.model);
+        let said = self.providers.get(&model.provider).and_then(|it| it.models.get(&model.model));
+        match said {
+            Some(said) => catalog::completed(said, known),
+            None => known,
+        }
+    }
+
+    /// A model as clients see it; `None` if there is no such provider.
+    pub fn card(&self, choice: &ModelChoice) -> Option<ModelCard> {
+        let entry = self.providers.get(&choice.model.provider)?;
+        let base_url = Some(self.endpoint(&choice.model)).filter(|it| !it.is_empty());
+        Some(card(choice, entry.api, base_url, &self.facts(&choice.model)))
+    }
+}
+
+/// What is told of a model, by its facts.
+fn card(choice: &ModelChoice, api: Api, base_url: Option<&str>, facts: &ModelFacts) -> ModelCard {
+    let images = facts.images.unwrap_or(false);
+    let model = &choice.model;
     ModelCard {
         id: model.model.clone(),
-        name: said.name.clone().unwrap_or_else(|| model.model.clone()),
+        name: facts.name.clone().unwrap_or_else(|| model.model.clone()),
         provider: model.provider.clone(),
         api: api.name(),
         base_url: base_url.map(str::to_owned),
-        reasoning: said.reasoning.unwrap_or(false),
+        reasoning: facts.reasoning.unwrap_or(false),
         input: if images { vec!["text", "image"] } else { vec!["text"] },
-        cost: said.cost.map(Cost::from),
-        context_window: said.context_window.unwrap_or(CONTEXT_WINDOW),
-        max_tokens: said.max_tokens.unwrap_or(MAX_TOKENS),
-        thinking_level: "off",
+        cost: facts.cost.map(Cost::from),
+        context_window: facts.context_window.unwrap_or(CONTEXT_WINDOW),
+        max_tokens: facts.output_limit().unwrap_or(MAX_TOKENS),
+        thinking_level: choice.thinking.name(),
     }
 }
 
 impl From<Price> for Cost {
     fn from(price: Price) -> Self {
-        let Price { input, output, cache_read, cache_write } = price;
+        let Price { input, output, cache_read, cache_write, long: _ } = price;
         Self { input, output, cache_read, cache_write }
     }
 }
@@ -84,11 +107,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::config::ThinkingLevel;
 
     #[track_caller]
     fn check(base_url: Option<&str>, said: &ModelFacts, want: Value) {
         let model = ModelRef { provider: "p".into(), model: "m-1".into() };
-        let card = card(&model, Api::OpenAiCompletions, base_url, said);
+        let thinking = ThinkingLevel::Low;
+        let choice = ModelChoice { model, thinking, compaction_threshold: None };
+        let card = card(&choice, Api::OpenAiCompletions, base_url, said);
         assert_eq!(serde_json::to_value(card).ok(), Some(want));
     }
 
@@ -99,7 +125,7 @@ mod tests {
             &ModelFacts::default(),
             json!({"id": "m-1", "name": "m-1", "provider": "p", "api": "openai-completions",
                 "reasoning": false, "input": ["text"], "cost": null, "contextWindow": 128_000,
-                "maxTokens": 8192, "thinkingLevel": "off"}),
+                "maxTokens": 8192, "thinkingLevel": "low"}),
         );
     }
 
@@ -111,7 +137,13 @@ mod tests {
             max_tokens: Some(10),
             reasoning: Some(true),
             images: Some(true),
-            cost: Some(Price { input: 0.5, output: 2.0, cache_read: 0.1, cache_write: 0.0 }),
+            cost: Some(Price {
+                input: 0.5,
+                output: 2.0,
+                cache_read: 0.1,
+                cache_write: 0.0,
+                long: None,
+            }),
             ..ModelFacts::default()
         };
         check(
@@ -121,7 +153,7 @@ mod tests {
                 "baseUrl": "http://127.0.0.1:9/v1", "reasoning": true,
                 "input": ["text", "image"],
                 "cost": {"input": 0.5, "output": 2.0, "cacheRead": 0.1, "cacheWrite": 0.0},
-                "contextWindow": 1000, "maxTokens": 10, "thinkingLevel": "off"}),
+                "contextWindow": 1000, "maxTokens": 10, "thinkingLevel": "low"}),
         );
     }
 }

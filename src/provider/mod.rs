@@ -7,51 +7,61 @@
 mod anthropic;
 mod assemble;
 mod body;
+mod catalog;
 pub mod chain;
+mod examine;
 pub mod facts;
 mod failure;
 mod fallback;
+mod fault;
 mod field;
 mod glob;
 mod google;
 mod health;
 mod http;
 mod ids;
+mod joined;
 mod json;
 mod openai_chat;
 mod openai_responses;
 mod origin;
 mod pool;
 pub mod probe;
+mod record;
 mod replay;
 mod sse;
 mod tape;
+mod text_tools;
 mod think;
 mod wait;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
 
-pub use assemble::{Answer, BrokenCall};
+pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
+pub use fault::{Failure, Fault};
 pub use health::{Cooling, Health};
 pub use origin::Origin;
 pub use pool::Load;
 
 use crate::clock;
-use crate::config::{self, Api, Findings, KeyPath, ModelFacts, ModelRef, Reach, ThinkingLevel};
-use crate::message::{Assistant, Message, StopReason, Usage};
+use crate::config::{self, Api, ModelFacts, ModelRef, Reach, ThinkingLevel};
+use crate::message::{Message, StopReason, Usage};
+use crate::secret::Redactor;
 use crate::worker::Cancel;
 use anthropic::Anthropic;
-use assemble::Assembly;
 use google::Google;
 use http::{Post, Target};
+use joined::Joined;
 use openai_chat::OpenAiChat;
 use openai_responses::OpenAiResponses;
 use pool::{MakeCarrier, Patience, Pool};
+use record::Recorder;
 use replay::Replay;
 use tape::Tape;
 
@@ -85,6 +95,9 @@ pub struct Request<'a> {
     /// The `beige` fields that this provider wrote into earlier answers of the
     /// session, oldest first.
     pub marks: &'a [Value],
+    /// Whether every piece is told by itself, as the provider cut it; else what
+    /// came at once is told as one.
+    pub every_piece: bool,
 }
 
 impl<'a> Request<'a> {
@@ -100,6 +113,7 @@ impl<'a> Request<'a> {
             max_tokens: None,
             temperature: None,
             marks: &[],
+            every_piece: false,
         }
     }
 }
@@ -197,41 +211,6 @@ pub struct CallPiece {
     pub arguments: String,
 }
 
-/// Why there is no whole answer. What happens next hangs on it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// The provider wants us to wait: milliseconds, if it says how long.
-    RateLimited(Option<u64>, String),
-    /// It cannot answer now: overloaded, 5xx, not reached, too slow.
-    Unavailable(String),
-    /// The answer ended before its end.
-    Cut(String),
-    /// It will not answer this: key, model, request.
-    Refused(String),
-    /// The conversation is longer than the model reads.
-    TooLong(String),
-    /// It does not take its own opaque data back, such as a signature of a
-    /// thought.
-    Stale(String),
-    /// It was called off.
-    Cancelled,
-    /// Nothing at all happened for as long as a turn may be silent.
-    Inactive(String),
-    /// The fault is on our side, such as a cassette that does not read; another
-    /// model would not help.
-    Ours(String),
-}
-
-/// A call that came to no whole answer.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Failure {
-    /// Why.
-    pub fault: Fault,
-    /// What had come by then, without tool calls: those of a cut answer are
-    /// neither run nor stored.
-    pub partial: Assistant,
-}
-
 /// The providers of a configuration. Dropping it ends their threads, and cuts
 /// what they wait for.
 pub struct Registry {
@@ -245,54 +224,10 @@ struct Entry {
     pool: Pool,
     reach: Reach,
     models: BTreeMap<String, ModelFacts>,
-}
-
-impl Fault {
-    /// The word for it in events and error answers.
-    pub fn category(&self) -> &'static str {
-        match self {
-            Self::RateLimited(..) => "rate_limit",
-            Self::Unavailable(_) => "unavailable",
-            Self::Cut(_) => "cut",
-            Self::Refused(_) => "refused",
-            Self::TooLong(_) => "context_length",
-            Self::Stale(_) => "refused",
-            Self::Cancelled => "aborted",
-            Self::Inactive(_) => "inactive",
-            Self::Ours(_) => "internal",
-        }
-    }
-
-    /// The same fault in other words.
-    fn map_text(self, words: impl FnOnce(String) -> String) -> Self {
-        match self {
-            Self::RateLimited(wait, text) => Self::RateLimited(wait, words(text)),
-            Self::Unavailable(text) => Self::Unavailable(words(text)),
-            Self::Cut(text) => Self::Cut(words(text)),
-            Self::Refused(text) => Self::Refused(words(text)),
-            Self::TooLong(text) => Self::TooLong(words(text)),
-            Self::Stale(text) => Self::Stale(words(text)),
-            Self::Cancelled => Self::Cancelled,
-            Self::Inactive(text) => Self::Inactive(words(text)),
-            Self::Ours(text) => Self::Ours(words(text)),
-        }
-    }
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::RateLimited(_, text)
-            | Self::Unavailable(text)
-            | Self::Cut(text)
-            | Self::Refused(text)
-            | Self::TooLong(text)
-            | Self::Stale(text)
-            | Self::Inactive(text)
-            | Self::Ours(text) => f.write_str(text),
-            Self::Cancelled => f.write_str("the call was called off"),
-        }
-    }
+    /// The cassette that its answers are to be recorded in.
+    record: Option<PathBuf>,
+    /// What records them, where they are.
+    recorder: Option<Recorder>,
 }
 
 impl Registry {
@@ -304,30 +239,14 @@ impl Registry {
         Self { providers: config::by_name(providers.iter().map(entry)) }
     }
 
-    /// Adds everything that keeps a call from being answered, as far as it can
-    /// be seen without one.
-    pub fn examine(&self, findings: &mut Findings) {
-        for (name, entry) in &self.providers {
-            let place = |setting| KeyPath::from(["llm", "providers", name, setting]);
-            match &entry.reach {
-                Reach::Cassette(path) => {
-                    let tape = Tape::new(name, Some(path.clone()));
-                    tape.check(&mut |what| findings.error(&place("cassette"), what));
-                }
-                Reach::Endpoint(endpoint) => {
-                    let read = endpoint.ca_file.as_deref().map(http::certificates);
-                    if let Some(Err(what)) = read {
-                        findings.error(&place("caFile"), what);
-                    }
-                }
-            }
+    /// The same, which records what the configuration says is recorded; without
+    /// a secret that is known there.
+    #[must_use]
+    pub fn recording(mut self, redactor: &Redactor) -> Self {
+        for entry in self.providers.values_mut() {
+            entry.recorder = entry.record.as_deref().map(|it| Recorder::new(it, redactor));
         }
-    }
-
-    /// What is known of a model; nothing, if nobody said anything of it.
-    pub fn facts(&self, model: &ModelRef) -> ModelFacts {
-        let entry = self.providers.get(&model.provider);
-        entry.and_then(|it| it.models.get(&model.model)).cloned().unwrap_or_default()
+        self
     }
 
     /// The protocol that a model is spoken to by, as session files name it;
@@ -380,10 +299,19 @@ impl Registry {
             on_delta(&delta);
             assembly.take(delta);
         };
-        match self.carry(request, origin, inactivity, cancel, &mut pass_on) {
+        let carried = self.carry(request, origin, inactivity, cancel, &mut pass_on);
+        let recorder = self.providers.get(&request.model.provider);
+        let recorder = recorder.and_then(|it| it.recorder.as_ref());
+        let recording = recorder.map(|it| (it, assembly.played()));
+        let called = match carried {
             Ok(()) => assembly.finish(),
             Err(fault) => Err(assembly.fail(fault)),
+        };
+        if let Some((recorder, events)) = recording {
+            let fault = called.as_ref().err().map(|it| &it.fault);
+            recorder.record(request, events, fault);
         }
+        called
     }
 
     /// Where a model is asked; empty for one that is played back.
@@ -406,9 +334,12 @@ impl Registry {
         let Some(entry) = self.providers.get(name) else {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
-        let wire = entry.dialect.encode(request, origin)?;
-        let patience = entry.patience(inactivity);
-        entry.pool.call(wire, entry.dialect.decoder(), patience, cancel, pass_on)
+        let (wire, decoder) = entry.speak(request, origin)?;
+        let decoder = match request.every_piece {
+            true => decoder,
+            false => Box::new(Joined(decoder)) as Box<dyn Decoder>,
+        };
+        entry.pool.call(wire, decoder, entry.patience(inactivity), cancel, pass_on)
     }
 }
 
@@ -427,7 +358,23 @@ impl Entry {
             pool: Pool::new(name, provider.concurrency, make_carrier),
             reach: provider.reach.clone(),
             models: provider.models.clone(),
+            record: provider.record.clone(),
+            recorder: None,
         }
+    }
+
+    /// The request in the provider's words, and what reads its answer. A
+    /// cassette holds calls as calls, whoever wrote them as text.
+    fn speak(
+        &self,
+        request: &Request<'_>,
+        origin: &Origin<'_>,
+    ) -> Result<(Wire, Box<dyn Decoder>), Fault> {
+        let dialect = self.dialect.as_ref();
+        if request.facts.text_tools && self.api != Api::Replay {
+            return text_tools::speak(dialect, request, origin);
+        }
+        Ok((dialect.encode(request, origin)?, dialect.decoder()))
     }
 
     /// How long a caller waits; a cassette has its own waits.

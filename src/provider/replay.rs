@@ -51,11 +51,17 @@ pub(super) enum Event {
     Text(String),
     Thinking(String),
     Signature(String),
+    /// Thinking that the provider withheld, as opaque data.
+    Redacted(String),
     ToolCall(PlayedCall),
     Usage(#[serde(with = "PlayedUsage")] Usage),
     Stop(PlayedStop),
-    /// The call fails here, with this text.
+    /// The call fails here, with this text, and may be tried again.
     Error(String),
+    /// The call fails here, and would each time.
+    Refused(String),
+    /// The conversation is too long.
+    TooLong(String),
 }
 
 /// Why an answer of a cassette may end: how a call fails is an `error` event.
@@ -71,17 +77,17 @@ pub(super) enum PlayedStop {
 #[derive(Serialize, Deserialize)]
 #[serde(remote = "Usage", rename_all = "camelCase", deny_unknown_fields)]
 struct PlayedUsage {
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     input: u64,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     output: u64,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     cache_read: u64,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     cache_write: u64,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "is_default")]
     total_tokens: u64,
-    #[serde(default, with = "PlayedCost")]
+    #[serde(default, skip_serializing_if = "is_default", with = "PlayedCost")]
     cost: Cost,
 }
 
@@ -101,11 +107,16 @@ struct PlayedCost {
     total: f64,
 }
 
+/// Whether a field says nothing, so that it need not stand in a line.
+pub(super) fn is_default<T: Default + PartialEq>(it: &T) -> bool {
+    *it == T::default()
+}
+
 /// A tool call of a cassette.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct PlayedCall {
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) id: Option<String>,
     pub(super) name: String,
     /// An object, or the raw text that a model might have written.
@@ -130,6 +141,36 @@ impl From<PlayedStop> for StopReason {
     }
 }
 
+impl From<&StopReason> for PlayedStop {
+    fn from(reason: &StopReason) -> Self {
+        match reason {
+            StopReason::Length => Self::Length,
+            StopReason::ToolUse => Self::ToolUse,
+            // How a call fails is an event of its own.
+            StopReason::Stop | StopReason::Error | StopReason::Aborted | StopReason::Other(_) => {
+                Self::Stop
+            }
+        }
+    }
+}
+
+impl Question {
+    /// What a conversation asks, as far as a line can match it.
+    pub(super) fn of(messages: &[Message]) -> Self {
+        let last_user = messages.iter().rev().find_map(|it| match it {
+            Message::User(it) => Some(it.content.text()),
+            _ => None,
+        });
+        let last_tool = match messages.last() {
+            Some(Message::ToolResult(it)) => {
+                Some(LastTool { name: it.tool_name.clone(), text: it.content.text() })
+            }
+            _ => None,
+        };
+        Self { last_user: last_user.unwrap_or_default(), last_tool, used: Vec::new() }
+    }
+}
+
 impl Replay {
     pub(super) fn new(cassette: String) -> Self {
         Self { cassette }
@@ -143,18 +184,8 @@ impl Replay {
 
 impl Provider for Replay {
     fn encode(&self, request: &Request<'_>, _: &Origin<'_>) -> Result<Wire, Fault> {
-        let last_user = request.messages.iter().rev().find_map(|it| match it {
-            Message::User(it) => Some(it.content.text()),
-            _ => None,
-        });
-        let last_tool = match request.messages.last() {
-            Some(Message::ToolResult(it)) => {
-                Some(LastTool { name: it.tool_name.clone(), text: it.content.text() })
-            }
-            _ => None,
-        };
         let used = self.used(request.marks);
-        let question = Question { last_user: last_user.unwrap_or_default(), last_tool, used };
+        let question = Question { used, ..Question::of(request.messages) };
         let body = serde_json::to_vec(&question).map_err(|it| Fault::Ours(it.to_string()))?;
         Ok(Wire { body, ..Wire::default() })
     }
@@ -207,10 +238,13 @@ impl Events {
             Event::Text(text) => Delta::Text(text),
             Event::Thinking(text) => Delta::Thinking(text),
             Event::Signature(opaque) => Delta::Signature(opaque),
+            Event::Redacted(opaque) => Delta::Redacted(opaque),
             Event::ToolCall(call) => self.call(call),
             Event::Usage(usage) => Delta::Usage(usage),
             Event::Stop(reason) => Delta::Stop(reason.into()),
             Event::Error(text) => return Err(Fault::Unavailable(text)),
+            Event::Refused(text) => return Err(Fault::Refused(text)),
+            Event::TooLong(text) => return Err(Fault::TooLong(text)),
         })
     }
 
@@ -293,8 +327,15 @@ mod tests {
     }
 
     #[test]
-    fn an_error_event_fails_the_call() {
-        let want = Err(Fault::Unavailable("overloaded".into()));
-        assert_eq!(decode("{\"error\":\"overloaded\"}\n", 100), want);
+    fn an_event_of_failure_fails_the_call() {
+        let check = |event: &str, want: Fault| assert_eq!(decode(event, 100), Err(want), "{event}");
+        check("{\"error\":\"overloaded\"}\n", Fault::Unavailable("overloaded".into()));
+        check("{\"refused\":\"no such model\"}\n", Fault::Refused("no such model".into()));
+        check("{\"tooLong\":\"9 tokens\"}", Fault::TooLong("9 tokens".into()));
+    }
+
+    #[test]
+    fn withheld_thinking_is_played() {
+        assert_eq!(decode("{\"redacted\":\"x\"}\n", 100), Ok(vec![Delta::Redacted("x".into())]));
     }
 }

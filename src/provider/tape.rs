@@ -8,19 +8,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crossbeam_channel::{after, select};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::glob::{LONGEST_PATTERN, fits};
 use super::pool::{Carrier, Exchange};
-use super::replay::{Event, LineMark, Played, PlayedStop, Question};
+use super::replay::{Event, LineMark, Played, PlayedStop, Question, is_default};
 use super::{Fault, Wire};
 use crate::worker::Cancel;
 
 /// Largest cassette, in bytes.
-const LARGEST_CASSETTE: u64 = 64 * 1024 * 1024;
+pub(super) const LARGEST_CASSETTE: u64 = 64 * 1024 * 1024;
 
 /// Longest line, in bytes.
-const LONGEST_LINE: u64 = 4 * 1024 * 1024;
+pub(super) const LONGEST_LINE: u64 = 4 * 1024 * 1024;
 
 /// Longest `delayMs`.
 const LONGEST_DELAY: u64 = 600_000;
@@ -33,24 +33,25 @@ pub(super) struct Tape {
 }
 
 /// One line of a cassette.
-#[derive(Debug, PartialEq, Deserialize)]
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Line {
+pub(super) struct Line {
     #[serde(rename = "match", default)]
-    wanted: Wanted,
-    events: Vec<Event>,
-    #[serde(default)]
-    delay_ms: u64,
+    pub(super) wanted: Wanted,
+    pub(super) events: Vec<Event>,
+    /// Milliseconds before the first of them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(super) delay_ms: u64,
 }
 
 /// What the conversation must look like for a line to be played.
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Wanted {
-    #[serde(default)]
-    last_user: Option<String>,
-    #[serde(default)]
-    last_tool: Option<String>,
+pub(super) struct Wanted {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_user: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) last_tool: Option<String>,
 }
 
 impl Carrier for Tape {
@@ -208,7 +209,7 @@ fn each_line<T>(
     Ok(None)
 }
 
-fn parse(text: &[u8]) -> Result<Line, String> {
+pub(super) fn parse(text: &[u8]) -> Result<Line, String> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     // To the parser each line is the first.
     let line: Line = serde_json::from_slice(text)
@@ -224,7 +225,7 @@ fn parse(text: &[u8]) -> Result<Line, String> {
 }
 
 impl Wanted {
-    fn fits(&self, question: &Question) -> bool {
+    pub(super) fn fits(&self, question: &Question) -> bool {
         let user = self.last_user.as_ref().is_none_or(|it| fits(it, &question.last_user));
         let tool = self.last_tool.as_ref().is_none_or(|pattern| {
             let last = question.last_tool.as_ref();
@@ -304,7 +305,7 @@ mod tests {
         check_wrong(
             r#"{"events":[{"sing":"la"}]}"#,
             "line 1: unknown variant `sing`, expected one of `text`, `thinking`, `signature`, \
-             `toolCall`, `usage`, `stop`, `error` at column 18",
+             `redacted`, `toolCall`, `usage`, `stop`, `error`, `refused`, `tooLong` at column 18",
         );
         check_wrong(
             r#"{"events":[{"line":{"cassette":"c","line":1}}]}"#,

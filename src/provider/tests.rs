@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::http::tests::server::Server;
 use super::*;
+use crate::config::Findings;
 use crate::config::{Endpoint, Price, Timeouts};
 use crate::secret::Secret;
 

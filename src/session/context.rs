@@ -20,6 +20,23 @@ pub(super) fn of(messages: &[Message]) -> Cow<'_, [Message]> {
     }
 }
 
+/// The same of a conversation that is kept elsewhere, whatever stands in it.
+pub(super) fn of_strange(messages: Vec<Message>) -> Vec<Message> {
+    let mut messages: Vec<Message> = messages.into_iter().filter_map(neutral_message).collect();
+    // What came of an answer that failed is not to be the last word.
+    let whole = messages.iter().rposition(|it| !is_half(it)).map_or(0, |it| it + 1);
+    messages.truncate(whole);
+    if let Cow::Owned(right) = of(&messages) {
+        return right;
+    }
+    messages
+}
+
+fn is_half(message: &Message) -> bool {
+    matches!(message, Message::Assistant(it)
+        if matches!(it.stop_reason, StopReason::Error | StopReason::Aborted))
+}
+
 /// Whether the first of two is a failed answer whose place the second took:
 /// the model tried again and said it anew.
 fn is_overtaken(pair: &[Message]) -> bool {
@@ -263,6 +280,20 @@ mod tests {
         check(&["u:hi", "e:1", "e:2", "u:more"], &["u:hi", "e:2", "u:more"]);
         let forms = ["u:hi", "e:ha", "u:more", "a:x"];
         check(&forms, &forms);
+    }
+
+    #[test]
+    fn a_conversation_from_elsewhere_is_put_right_too() {
+        let failed = json!({"role": "assistant", "content": "half", "stopReason": "error"});
+        let read = |it: Value| serde_json::from_value(it).ok();
+        let mut strange = messages(&["u:hi", "c:1,2", "r:2", "r:9"]);
+        strange.extend(read(json!({"role": "bashExecution", "command": "ls", "exitCode": 0})));
+        strange.extend(read(json!({"role": "assistant", "content": []})));
+        strange.extend(read(failed));
+        let got: Vec<String> = of_strange(strange).iter().map(short).collect();
+        assert_eq!(got, ["u:hi", "c:1,2", "R:1", "r:2", "u:Ran `ls`\n(no output)"]);
+        let sound = messages(&["u:hi", "c:1", "r:1"]);
+        assert_eq!(of_strange(sound.clone()), sound);
     }
 
     #[test]

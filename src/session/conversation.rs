@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use ring::rand::{SecureRandom, SystemRandom};
 use serde::Serialize;
 
-use super::Session;
 use super::backwards::LONGEST_LINE;
 use super::entry::{Body, Header, HeaderBeige, HeaderKind, VERSION};
 use super::scan::{Scanned, scan};
 use super::walk::FileEnd;
+use super::{Mark, Session};
 use crate::clock::Time;
 use crate::config::ModelRef;
 use crate::config::home::open_own;
@@ -58,6 +58,26 @@ impl Conversation {
     /// Appends a message.
     pub fn say(&mut self, message: Message, now: Time) -> Result<()> {
         self.append(Body::message(message), now)
+    }
+
+    /// Puts a summary in the place of all before an entry that had so many
+    /// tokens, with what its provider marked it by.
+    pub fn compact(
+        &mut self,
+        summary: String,
+        first_kept: String,
+        tokens_before: u64,
+        mark: Option<Mark>,
+        now: Time,
+    ) -> Result<()> {
+        let mut extra = serde_json::Map::new();
+        extra.insert("tokensBefore".into(), tokens_before.into());
+        if let Some(mark) = mark {
+            extra.insert("beige".into(), mark.to_entry());
+        }
+        let (first_kept_entry_id, first_kept_entry_index) = (Some(first_kept), None);
+        let body = Body::Compaction { summary, first_kept_entry_id, first_kept_entry_index, extra };
+        self.append(body, now)
     }
 
     /// Answers the calls that a cut turn left open.

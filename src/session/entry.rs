@@ -156,11 +156,7 @@ impl Body {
                 summary: fields.summary?,
                 first_kept_entry_id: fields.first_kept_entry_id,
                 first_kept_entry_index: fields.first_kept_entry_index,
-                extra: fields
-                    .tokens_before
-                    .map(|it| ("tokensBefore".into(), it))
-                    .into_iter()
-                    .collect(),
+                extra: named([("tokensBefore", fields.tokens_before), ("beige", fields.beige)]),
             },
             "branch_summary" => Self::BranchSummary { summary: fields.summary?, extra },
             "custom_message" => Self::CustomMessage { content: fields.content?, extra },
@@ -185,7 +181,13 @@ struct Fields {
     first_kept_entry_id: Option<String>,
     first_kept_entry_index: Option<u64>,
     tokens_before: Option<Value>,
+    beige: Option<Value>,
     content: Option<Content>,
+}
+
+/// Those of the fields that are there.
+fn named(fields: [(&str, Option<Value>); 2]) -> Map<String, Value> {
+    fields.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?))).collect()
 }
 
 fn first_version() -> u64 {

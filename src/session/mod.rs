@@ -8,12 +8,17 @@
 mod backwards;
 mod context;
 mod conversation;
+mod cut;
 mod entry;
+mod estimate;
 mod history;
 mod list;
 mod map;
+#[cfg(test)]
+mod random;
 mod scan;
 mod settings;
+mod shorten;
 mod store;
 mod walk;
 
@@ -21,8 +26,10 @@ use std::borrow::Cow;
 
 pub use conversation::Conversation;
 pub use entry::{Body, Entry, Header};
+pub use estimate::{tokens_of, tokens_of_text};
 pub use history::{Page, Told};
 pub use list::{Listed, Which};
+pub use shorten::{head_and_tail, shortened};
 pub use store::{Found, Store};
 
 use serde_json::Value;
@@ -30,7 +37,7 @@ use serde_json::Value;
 use crate::clock::Time;
 use crate::config::ModelRef;
 use crate::error::{Error, Kind, Result};
-use crate::message::{Assistant, Message, ToolCall};
+use crate::message::{Message, ToolCall};
 
 /// Longest session key, in characters.
 pub const LONGEST_KEY: usize = 200;
@@ -42,8 +49,26 @@ pub struct Session {
     header: Header,
     messages: Vec<Message>,
     steps: Vec<Step>,
+    /// What the first message stands in for, in short, if it stands in for
+    /// something.
+    summary: Option<String>,
+    /// What providers counted in the messages before holds no longer.
+    counted_from: usize,
     model: Option<ModelRef>,
     marks: Vec<Mark>,
+}
+
+/// What a compaction makes of a conversation.
+#[derive(Clone, Copy, Debug)]
+pub struct Split<'a> {
+    /// What was compacted before; it is not among the older messages.
+    pub summary: Option<&'a str>,
+    /// What is to be summarised.
+    pub older: &'a [Message],
+    /// What stays, from the entry `first_kept` on.
+    pub newer: &'a [Message],
+    /// That entry's id.
+    pub first_kept: &'a str,
 }
 
 /// An entry, of which the message is held among the others.
@@ -74,6 +99,12 @@ pub fn check_key(key: &str) -> Result<()> {
         return Err(Error::new(Kind::Usage, what));
     }
     Ok(())
+}
+
+/// What a model is given of a conversation that a client keeps, as
+/// [`Session::context`] has it of one that is kept here.
+pub fn context_of(messages: Vec<Message>) -> Vec<Message> {
+    context::of_strange(messages)
 }
 
 impl Session {
@@ -119,6 +150,38 @@ impl Session {
         context::open_calls(&self.messages)
     }
 
+    /// Number of messages that the context begins with and that stand for what
+    /// was compacted away.
+    pub fn summaries(&self) -> usize {
+        usize::from(self.summary.is_some())
+    }
+
+    /// Tokens of the context: what a provider counted last, and an estimate of
+    /// the rest. `beside` is what is sent beside the messages.
+    pub fn tokens(&self, beside: u64) -> u64 {
+        estimate::of_context(&self.messages, self.counted_from, beside)
+    }
+
+    /// Parts the conversation for a compaction, so that the newest `keep`
+    /// tokens stay, about, by the measure of [`Self::tokens`]. `None` where
+    /// there is nothing to summarise.
+    pub fn split(&self, keep: u64, beside: u64) -> Option<Split<'_>> {
+        let by_length = estimate::tokens_of(&self.messages);
+        let counted = self.tokens(beside).saturating_sub(beside).max(1);
+        let keep = u128::from(keep) * u128::from(by_length) / u128::from(counted.max(by_length));
+        let keep = u64::try_from(keep).unwrap_or(u64::MAX);
+        let place = cut::place(&self.messages, self.summaries(), keep)?;
+        let (older, newer) = self.messages.split_at(place);
+        // Of the entries before that message the last is the message itself.
+        let first_kept = self.steps.iter().rev().find(|it| it.at == place)?;
+        Some(Split {
+            summary: self.summary.as_deref(),
+            older: &older[self.summaries()..],
+            newer,
+            first_kept: &first_kept.id,
+        })
+    }
+
     /// The entry that would come next.
     fn next(&self, id: String, body: Body, now: Time) -> Entry {
         let parent_id = self.leaf().map(str::to_owned);
@@ -153,6 +216,8 @@ impl Session {
             step.at = step.at - first + 1;
         }
         self.messages.splice(..first, [context::compaction_note(summary)]);
+        self.summary = Some(summary.to_owned());
+        self.counted_from = self.messages.len();
     }
 
     /// Remembers of an entry what must be known when it is no longer held.
@@ -162,19 +227,34 @@ impl Session {
                 let (provider, model) = (provider.clone(), model_id.clone());
                 self.model = Some(ModelRef { provider, model });
             }
-            Body::Message { message: Message::Assistant(answer), .. } => {
-                let new = Mark::of(answer).filter(|it| !self.marks.contains(it));
+            _ => {
+                let new = Mark::in_entry(body).filter(|it| !self.marks.contains(it));
                 self.marks.extend(new);
             }
-            _ => (),
         }
     }
 }
 
 impl Mark {
-    fn of(answer: &Assistant) -> Option<Self> {
-        let beige = answer.beige.clone()?;
-        Some(Self { provider: answer.provider.clone(), beige })
+    fn in_entry(body: &Body) -> Option<Self> {
+        match body {
+            Body::Message { message: Message::Assistant(answer), .. } => {
+                let beige = answer.beige.clone()?;
+                Some(Self { provider: answer.provider.clone(), beige })
+            }
+            Body::Compaction { extra, .. } => {
+                let of = extra.get("beige")?;
+                let provider = of.get("provider")?.as_str()?.to_owned();
+                Some(Self { provider, beige: of.get("mark")?.clone() })
+            }
+            _ => None,
+        }
+    }
+
+    /// The fields of a compaction whose summary a provider wrote, with what it
+    /// marked it by.
+    fn to_entry(&self) -> Value {
+        serde_json::json!({ "provider": self.provider, "mark": self.beige })
     }
 }
 

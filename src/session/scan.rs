@@ -151,30 +151,35 @@ impl Gathered {
                 let (provider, model) = (provider.clone(), model_id.clone());
                 self.model = Some(ModelRef { provider, model });
             }
-            Body::Message { message: Message::Assistant(answer), .. } => {
-                if let Some(mark) = Mark::of(answer)
+            _ => {
+                if let Some(mark) = Mark::in_entry(body)
                     && self.marks.len() < MOST_MARKS
                     && !self.marks.contains(&mark)
                 {
                     self.marks.push(mark);
                 }
             }
-            _ => (),
         }
     }
 
     fn into_session(mut self, header: Option<Header>) -> Session {
         self.drop_half_a_turn();
         let mut session = Session::new(header.unwrap_or_default());
+        let mut compacted = 0;
         if let Some(compaction) = self.compaction {
             if !compaction.found && !self.is_cut {
                 // What it kept is nowhere on the path.
                 self.taken.truncate(compaction.place + 1);
             }
             session.messages.push(context::compaction_note(&compaction.summary));
+            session.summary = Some(compaction.summary);
+            compacted = self.taken.len().saturating_sub(compaction.place);
         }
-        for Taken { id, message } in self.taken.into_iter().rev() {
+        for (place, Taken { id, message }) in self.taken.into_iter().rev().enumerate() {
             session.add(id, message);
+            if place < compacted {
+                session.counted_from = session.messages.len();
+            }
         }
         session.model = self.model;
         self.marks.reverse();
@@ -200,7 +205,8 @@ impl Gathered {
 /// Whether an entry before the context may still say something.
 fn is_noted(kind: &str, text: &[u8]) -> bool {
     let mark = b"\"beige\"";
-    kind == "model_change" || kind == "message" && text.windows(mark.len()).any(|it| it == mark)
+    let may_have_mark = matches!(kind, "message" | "compaction");
+    kind == "model_change" || may_have_mark && text.windows(mark.len()).any(|it| it == mark)
 }
 
 /// Version 1 says where the kept entries begin by the number of the line, the

@@ -54,7 +54,7 @@ impl<'a> Prepared<'a> {
     pub(super) fn decide(&self, agent: &Agent) -> Decision {
         match self {
             Self::Plugin(call, _) => policy::plugin(&agent.name, &agent.tools, &call.tool),
-            _ => policy::core(self.tool()),
+            _ => policy::core(self.tool(), &agent.tools),
         }
     }
 

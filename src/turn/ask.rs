@@ -3,13 +3,15 @@
 
 use serde_json::Value;
 
+use super::compaction::sent;
 use super::progress::{Half, Halt, Progress};
-use super::{ModelCallEnd, TurnEvent};
+use super::{TurnEvent, Watch, cut};
 use crate::clock;
-use crate::config::ModelChoice;
+use crate::config::{ModelChoice, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
 use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
 use crate::provider::{Answer, Delta, Failure, Fault, Request};
+use crate::usage::Role;
 
 /// How much of what was said is kept beside the last answer, in bytes, for the
 /// event that tells of a failed turn; all of it is in the session.
@@ -31,34 +33,35 @@ impl Progress<'_> {
             Err(End::CalledOff) => return self.stop(Fault::Cancelled),
             Err(End::Exhausted(it)) => it,
         };
-        let what = exhausted.told(turn.agent);
+        let what = self.with_cut(exhausted.told(turn.agent));
         if !self.half.is_stored {
             self.store_end(StopReason::Error, &what)?;
         }
-        Err(Halt::exhausted(exhausted.category, what))
+        Err(Halt::new(exhausted.category, what))
     }
 
     /// Asks that model; `is_seen` is set once something of its answer is told.
-    fn call_model(
+    pub(super) fn call_model(
         &mut self,
         choice: &ModelChoice,
+        watch: &mut Watch,
         is_seen: &mut bool,
     ) -> Result<Answer, Box<Failure>> {
-        let session = self.conversation.session();
-        let messages = session.context();
-        let marks = session.marks().iter().filter(|it| it.provider == choice.model.provider);
-        let marks: Vec<Value> = marks.map(|it| it.beige.clone()).collect();
+        let marks = self.marks_of(&choice.model);
+        let messages = sent(self.turn, self.conversation, &self.room);
         let facts = self.turn.providers.facts(&choice.model);
         let request = Request {
             system: self.turn.system,
             tools: self.turn.tools,
             thinking: choice.thinking,
+            max_tokens: self.cut_after.map(|it| cut::room(it, &facts)),
             marks: &marks,
             ..Request::new(&choice.model, &facts, without_halves(&messages))
         };
         let events = &mut self.events;
         let inactivity = self.turn.limits.inactivity;
         self.turn.providers.call(&request, inactivity, self.cancel, &mut |delta| {
+            watch.saw(delta);
             let event = match delta {
                 Delta::Text(it) => TurnEvent::TextDelta { delta: it.clone() },
                 Delta::Thinking(it) => TurnEvent::ThinkingDelta { delta: it.clone() },
@@ -67,6 +70,13 @@ impl Progress<'_> {
             *is_seen = true;
             events(event);
         })
+    }
+
+    /// What a provider wrote into its answers in this session.
+    pub(super) fn marks_of(&self, model: &ModelRef) -> Vec<Value> {
+        let marks = self.conversation.session().marks().iter();
+        let of_provider = marks.filter(|it| it.provider == model.provider);
+        of_provider.map(|it| it.beige.clone()).collect()
     }
 
     /// Stores what came of a call that failed, if anything did. The calls that
@@ -87,12 +97,13 @@ impl Progress<'_> {
 
     pub(super) fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
         let text = message.text();
-        let is_priced = self.turn.providers.facts(&self.asked.model).cost.is_some();
+        let price = self.turn.providers.facts(&self.asked.model).cost;
+        self.count_call(&message, price);
         // Of a call that failed before anything came there is nothing to tell.
         let has_failed = matches!(message.stop_reason, StopReason::Error | StopReason::Aborted);
         let is_nothing = message.content.is_empty() && message.usage == Usage::default();
         let is_told = !(has_failed && is_nothing);
-        let usage = usage_event(&message.usage, is_priced);
+        let usage = usage_event(&message.usage, price.is_some());
         self.store(Message::Assistant(Box::new(message)), clock::now())?;
         self.keep_said(text);
         if is_told {
@@ -121,15 +132,18 @@ impl Steps for Progress<'_> {
     type Halt = Halt;
 
     fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt, Halt> {
+        self.make_room(choice)?;
+        self.check_spent()?;
         let told = self.turn.hands.model_call_begins(&choice.model)?;
         self.asked = choice.clone();
-        let mut is_seen = false;
-        let called = self.call_model(choice, &mut is_seen);
-        told(end_of(&called));
+        let (mut watch, mut is_seen) = (Watch::start(), false);
+        let called = self.call_model(choice, &mut watch, &mut is_seen);
+        told(watch.ended(&called, Role::Main));
         match called {
             Ok(answer) => {
-                self.store_answer(answer.message.clone())?;
-                self.half = Half::default();
+                self.room.was_enough();
+                self.store_answer(cut::stored(&answer))?;
+                self.half = cut::left_of(&answer);
                 Ok(Attempt::Answered(answer))
             }
             Err(failure) => {
@@ -146,6 +160,10 @@ impl Steps for Progress<'_> {
             in_ms: u64::try_from(retry.wait.as_millis()).unwrap_or(u64::MAX),
             reason: retry.reason.clone(),
         });
+    }
+
+    fn shrink(&mut self, choice: &ModelChoice, _: u32) -> Result<bool, Halt> {
+        self.make_shorter(choice)
     }
 
     fn falls_back(&mut self, choice: &ModelChoice) {
@@ -165,16 +183,8 @@ fn without_halves(messages: &[Message]) -> &[Message] {
     &messages[..whole.map_or(0, |it| it + 1)]
 }
 
-fn end_of(called: &Result<Answer, Box<Failure>>) -> ModelCallEnd {
-    let (message, fault) = match called {
-        Ok(answer) => (&answer.message, None),
-        Err(failure) => (&failure.partial, Some(failure.fault.clone())),
-    };
-    ModelCallEnd { output_bytes: message.text().len() as u64, usage: message.usage.clone(), fault }
-}
-
 /// A price that nobody knows is not told as nothing.
-fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
+pub(super) fn usage_event(usage: &Usage, is_priced: bool) -> TurnEvent {
     let cost = usage.cost.total;
     TurnEvent::Usage {
         input: usage.input,

@@ -13,12 +13,19 @@ use crate::tool::{self, CoreCall};
 
 impl Progress<'_> {
     /// Runs the calls of an answer, one after another. Once the turn is called
-    /// off, the rest is answered without being run.
+    /// off, or a person says something to it, the rest is answered without
+    /// being run.
     pub(super) fn run_calls(&mut self, answer: &Answer) -> Result<(), Halt> {
+        let mut heard = Vec::new();
         for call in answer.message.tool_calls() {
             let broken = answer.broken.iter().find(|it| it.id == call.id);
             if self.cancel.is_cancelled() {
                 self.store_result(call, interrupted())?;
+                continue;
+            }
+            heard.extend(self.turn.steering.heard());
+            if !heard.is_empty() {
+                self.store_result(call, skipped())?;
                 continue;
             }
             (self.events)(TurnEvent::ToolStart {
@@ -26,15 +33,16 @@ impl Progress<'_> {
                 tool: call.name.clone(),
                 params: call.arguments.clone(),
             });
-            let result = match broken {
-                Some(broken) => tool_error(format!(
-                    "`{}` was not run: {}. Call it again with a JSON object.",
-                    call.name, broken.why
-                )),
+            let mut result = match broken {
+                Some(broken) => tool_error(not_run(&call.name, &broken.why)),
                 None => self.run_call(call),
             };
+            let note = self.repeats.note(call, &result.content, result.is_error);
+            result.content.extend(note.map(Block::text));
             self.end_call(call, result)?;
         }
+        heard.extend(self.turn.steering.heard());
+        self.hear(heard)?;
         if self.cancel.is_cancelled() {
             return self.stop(Fault::Cancelled);
         }
@@ -107,8 +115,19 @@ impl From<tool::Answer> for CallResult {
     }
 }
 
+/// What a model is told of a call that does not read. One that it wrote as text
+/// may name no tool.
+fn not_run(tool: &str, why: &str) -> String {
+    let what = if tool.is_empty() { "The call".to_owned() } else { format!("`{tool}`") };
+    format!("{what} was not run: {why}. Call it again with a JSON object.")
+}
+
 fn tool_error(text: String) -> CallResult {
     CallResult { content: vec![Block::text(text)], is_error: true, exit_code: None }
+}
+
+fn skipped() -> CallResult {
+    tool_error("The call was skipped and nothing of it was run: the person said something.".into())
 }
 
 fn interrupted() -> CallResult {

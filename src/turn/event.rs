@@ -55,6 +55,25 @@ pub enum TurnEvent {
         /// Length of the result in bytes.
         bytes: u64,
     },
+    /// The conversation is being made shorter.
+    CompactionStart {
+        /// Why.
+        reason: CompactionReason,
+        /// Tokens that it has, about.
+        tokens_before: u64,
+    },
+    /// It has been, or has stayed as it was.
+    CompactionEnd {
+        /// Whether a summary stands for its older part from now on.
+        compacted: bool,
+        /// Tokens that it had, about.
+        tokens_before: u64,
+        /// Tokens that it has now, about.
+        tokens_after: u64,
+        /// Why there is no summary.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        reason: Option<String>,
+    },
     /// Another model than before is asked.
     ModelFallback {
         /// Its provider.
@@ -95,7 +114,8 @@ pub enum TurnEvent {
     },
     /// The turn failed; what was done stays in the session.
     Error {
-        /// A word for programs: `aborted`, `max_turns`, that of a provider's
+        /// A word for programs: `aborted`, that of a limit (`max_turns`,
+        /// `max_seconds`, `max_tokens`, `max_cost`), that of a provider's
         /// fault, or of a failure of ours ([`category_of`]).
         category: &'static str,
         /// A sentence for people.
@@ -110,6 +130,18 @@ pub enum TurnEvent {
         /// Why.
         reason: String,
     },
+}
+
+/// Why a conversation is made shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CompactionReason {
+    /// It has come to its threshold.
+    Threshold,
+    /// A provider said that it is too long.
+    TooLong,
+    /// A person asked for it.
+    Asked,
 }
 
 impl TurnEvent {
@@ -138,7 +170,8 @@ impl TurnEvent {
             Self::ModelFallback { provider, model_id } => provider.len() + model_id.len(),
             Self::TurnStart { session_key } => session_key.len(),
             Self::ToolEnd { id, .. } => id.len(),
-            Self::Usage { .. } => 0,
+            Self::CompactionEnd { reason, .. } => reason.as_ref().map_or(0, String::len),
+            Self::CompactionStart { .. } | Self::Usage { .. } => 0,
         };
         size_of::<Self>() + texts
     }
@@ -202,6 +235,21 @@ mod tests {
             TurnEvent::Usage { input: 1, output: 2, cache_read: 3, cache_write: 4, cost_usd: None },
             json!({"type": "usage", "input": 1, "output": 2, "cacheRead": 3, "cacheWrite": 4,
                 "costUsd": null}),
+        );
+        let reason = CompactionReason::TooLong;
+        check(
+            TurnEvent::CompactionStart { reason, tokens_before: 9 },
+            json!({"type": "compaction_start", "reason": "too_long", "tokensBefore": 9}),
+        );
+        check(
+            TurnEvent::CompactionEnd {
+                compacted: true,
+                tokens_before: 9,
+                tokens_after: 2,
+                reason: None,
+            },
+            json!({"type": "compaction_end", "compacted": true, "tokensBefore": 9,
+                "tokensAfter": 2}),
         );
         check(
             TurnEvent::ModelFallback { provider: "p".into(), model_id: "m".into() },

@@ -6,28 +6,41 @@
 
 mod ask;
 mod calls;
+mod compaction;
+mod cut;
 mod event;
 mod hands;
+mod limits;
 mod masked;
 mod origin;
 mod progress;
 mod prompt;
+mod repeats;
+mod steering;
+mod summary;
 #[cfg(test)]
 mod tests;
 mod veil;
+mod watch;
 
-pub use event::{TurnEvent, category_of};
+pub use event::{CompactionReason, TurnEvent, category_of};
 pub use hands::Equipped;
+pub use masked::answer as masked_answer;
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
+pub use steering::Steering;
 pub use veil::Veil;
+pub use watch::Watch;
+
+use std::time::Duration;
 
 use crate::config::{Limits, ModelChoice, ModelRef};
 use crate::error::Result;
-use crate::message::Usage;
+use crate::message::{Assistant, Usage};
 use crate::provider::{Fault, Health, Registry, ToolDefinition};
 use crate::secret::Redactor;
 use crate::session::Conversation;
 use crate::tool::{self, CoreCall};
+use crate::usage::Role;
 use crate::worker::Cancel;
 use progress::Progress;
 
@@ -54,6 +67,8 @@ pub struct Turn<'a> {
     pub health: &'a Health,
     /// What the turn acts through.
     pub hands: &'a dyn Hands,
+    /// What a person says to it while it runs.
+    pub steering: &'a Steering,
     /// Keeps secrets out of what is stored.
     pub redactor: &'a Redactor,
 }
@@ -71,15 +86,21 @@ pub trait Hands {
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>>;
 }
 
-/// How a model call ended, for the audit log and the counters.
-#[derive(Clone, Debug, PartialEq)]
+/// How a model call ended, for the audit log, the usage log and the counters.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct ModelCallEnd {
+    /// What it was for.
+    pub role: Role,
     /// Length of the answer's text in bytes.
     pub output_bytes: u64,
     /// What it took, as far as the provider said.
     pub usage: Usage,
     /// What went wrong.
     pub fault: Option<Fault>,
+    /// How long it took, waiting in the provider's line included.
+    pub duration: Duration,
+    /// How long until the model said something; `None` if it never did.
+    pub first_token: Option<Duration>,
 }
 
 impl Turn<'_> {
@@ -100,7 +121,23 @@ impl Turn<'_> {
     ) -> Result<String> {
         let mut progress = Progress::new(self, conversation, events, cancel);
         let outcome = progress.converse(message);
+        // Whatever way it ends: what was said to it is not lost.
+        let outcome = progress.keep_unheard().and(outcome);
         let outcome = progress.sync().and(outcome);
         progress.tell_end(outcome)
+    }
+
+    /// Compacts the conversation now, in place of a turn; what came of it is
+    /// told by [`TurnEvent::CompactionEnd`], before the last event.
+    pub fn compact(
+        &self,
+        conversation: &mut Conversation,
+        events: &mut dyn FnMut(TurnEvent),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let mut progress = Progress::new(self, conversation, events, cancel);
+        let outcome = progress.compact_as_asked();
+        let outcome = progress.sync().and(outcome);
+        progress.tell_end(outcome.map(|()| Assistant::default())).map(drop)
     }
 }

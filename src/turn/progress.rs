@@ -3,7 +3,10 @@
 
 use std::collections::VecDeque;
 
-use super::{CUT_AT_LIMIT, Turn, TurnEvent, masked};
+use super::compaction::Room;
+use super::limits::Taken;
+use super::repeats::Repeats;
+use super::{CUT_AT_LIMIT, Turn, TurnEvent, cut, masked};
 use crate::clock::{self, Time};
 use crate::config::ModelChoice;
 use crate::error::{Error, Kind, Result};
@@ -25,12 +28,20 @@ pub(super) struct Progress<'a> {
     pub(super) cancel: &'a Cancel,
     /// What the model said so far, as far as it is kept.
     pub(super) said: VecDeque<String>,
+    /// What the turn has taken so far.
+    pub(super) taken: Taken,
     /// The way over the models; not there while an answer is on its way.
     pub(super) chain: Option<Chain<'a>>,
     /// The model that was asked last; the first choice before any was.
     pub(super) asked: ModelChoice,
     /// What is left of a call that failed.
     pub(super) half: Half,
+    /// How much of the conversation the model reads, as far as that showed.
+    pub(super) room: Room,
+    /// What its tools were asked before.
+    pub(super) repeats: Repeats,
+    /// Tokens after which the last answer was cut in a call, if it was.
+    pub(super) cut_after: Option<u64>,
 }
 
 /// What is left of a call that failed, until something whole takes its place.
@@ -56,9 +67,20 @@ impl<'a> Progress<'a> {
         cancel: &'a Cancel,
     ) -> Self {
         let chain = Some(Chain::new(turn.choices, turn.health));
-        let (said, half) = (VecDeque::new(), Half::default());
-        let asked = turn.choices[0].clone();
-        Self { turn, conversation, events, cancel, said, chain, asked, half }
+        Self {
+            turn,
+            conversation,
+            events,
+            cancel,
+            chain,
+            said: VecDeque::new(),
+            taken: Taken::new(),
+            asked: turn.choices[0].clone(),
+            half: Half::default(),
+            room: Room::default(),
+            repeats: Repeats::default(),
+            cut_after: None,
+        }
     }
 
     pub(super) fn converse(&mut self, message: &str) -> Result<Assistant, Halt> {
@@ -67,33 +89,48 @@ impl<'a> Progress<'a> {
         self.conversation.close_open_calls(now)?;
         self.conversation.use_model(self.turn.first_choice(), now)?;
         self.conversation.say(Message::user(message, now), now)?;
-        for _ in 0..self.turn.limits.max_turns {
+        loop {
+            self.check_limits()?;
             let answer = self.ask()?;
-            if answer.message.tool_calls().next().is_none() {
-                return Ok(answer.message);
+            if cut::is_in_call(&answer) {
+                self.widen(&answer)?;
+                continue;
             }
-            self.run_calls(&answer)?;
+            self.cut_after = None;
+            if answer.message.tool_calls().next().is_some() {
+                self.run_calls(&answer)?;
+            } else {
+                let heard = self.turn.steering.heard_or_close();
+                if heard.is_empty() {
+                    return Ok(answer.message);
+                }
+                self.hear(heard)?;
+            }
             if self.conversation.length().saturating_sub(before) > LARGEST_TURN {
                 return self.end_too_long();
             }
         }
-        self.give_up()
+    }
+
+    /// Takes what a person said meanwhile into the conversation.
+    pub(super) fn hear(&mut self, messages: Vec<String>) -> Result<(), Halt> {
+        for message in messages {
+            let now = clock::now();
+            self.conversation.say(Message::user(message, now), now)?;
+        }
+        Ok(())
+    }
+
+    /// The same at the end of a turn that listens no more; the next prompt goes
+    /// on with it.
+    pub(super) fn keep_unheard(&mut self) -> Result<(), Halt> {
+        let unheard = self.turn.steering.close();
+        self.hear(unheard)
     }
 
     /// Waits until all that was stored is on the disk.
     pub(super) fn sync(&self) -> Result<(), Halt> {
         Ok(self.conversation.sync()?)
-    }
-
-    /// The model was asked as often as it may be.
-    pub(super) fn give_up(&mut self) -> Result<Assistant, Halt> {
-        let what = format!(
-            "the turn was ended after {} model calls (`limits.maxTurns`); what was done so far \
-             stays in the session, and another prompt goes on from there",
-            self.turn.limits.max_turns
-        );
-        self.store_end(StopReason::Error, &what)?;
-        Err(Halt { category: "max_turns", error: Error::new(Kind::Internal, what) })
     }
 
     /// The turn has become longer than any model reads.
@@ -160,8 +197,8 @@ fn note_of(answer: &Assistant) -> Option<&'static str> {
 }
 
 impl Halt {
-    /// No model answered.
-    pub(super) fn exhausted(category: &'static str, what: String) -> Self {
+    /// The turn itself ends, by no fault of a provider or of every one.
+    pub(super) fn new(category: &'static str, what: String) -> Self {
         Self { category, error: Error::new(Kind::Internal, what) }
     }
 }

@@ -17,6 +17,7 @@ use crate::error::{During, Error, Kind};
 use crate::message::{Message, StopReason};
 use crate::sandbox::Exit;
 use crate::session::Store;
+use crate::usage::Role;
 use crate::worker::Canceller;
 
 fn choice(model: &ModelRef) -> ModelChoice {
@@ -31,6 +32,7 @@ struct Place {
     folder: PathBuf,
     inactivity: Duration,
     models: BTreeMap<String, ModelFacts>,
+    steering: Steering,
 }
 
 impl Place {
@@ -40,7 +42,8 @@ impl Place {
         let name = format!("beige-turn-{}-{number}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let inactivity = Duration::from_secs(600);
-        let place = Self { folder, inactivity, models: BTreeMap::new() };
+        let (models, steering) = (BTreeMap::new(), Steering::open());
+        let place = Self { folder, inactivity, models, steering };
         fs::create_dir_all(&place.folder)
             .and_then(|()| fs::write(place.cassette(), cassette))
             .during(Kind::Internal, "make a place")?;
@@ -100,6 +103,7 @@ impl Place {
             providers: &providers,
             health: &health,
             hands,
+            steering: &self.steering,
             redactor: &redactor,
         };
         let mut events = Vec::new();
@@ -398,9 +402,12 @@ fn a_call_to_a_model_that_is_called_off_keeps_what_it_said() -> Result<()> {
     let told = place.run("hi", &hands, &cancel)?;
     assert_eq!(told.result.map_err(|it| it.0), Err(Kind::Cancelled));
     assert_eq!(place.stored()?, ["user hi", "answer ", "aborted"]);
-    let want =
-        ModelCallEnd { output_bytes: 0, usage: Usage::default(), fault: Some(Fault::Cancelled) };
-    assert_eq!(*hands.model_calls.borrow(), [want]);
+    let ends = hands.model_calls.borrow();
+    assert_eq!(
+        ends.iter().map(|it| it.fault.clone()).collect::<Vec<_>>(),
+        [Some(Fault::Cancelled)]
+    );
+    assert_eq!((&ends[0].usage, ends[0].first_token), (&Usage::default(), None));
     Ok(())
 }
 
@@ -423,6 +430,50 @@ fn a_failed_call_keeps_its_text_and_runs_nothing() -> Result<()> {
     assert!(faults.len() == 3 && faults.iter().all(|it| it.fault.is_some()), "{faults:?}");
     let Some(TurnEvent::Error { category, partial, .. }) = told.events.last() else { panic!() };
     assert_eq!((*category, partial.as_deref()), ("unavailable", Some("three")));
+    Ok(())
+}
+
+fn cut_in_call() -> String {
+    line(&[text("I try."), exec("rm"), r#"{"stop":"length"}"#.into()])
+}
+
+#[test]
+fn an_answer_that_is_cut_in_a_call_is_asked_for_again() -> Result<()> {
+    let place = Place::new(&(cut_in_call() + &line(&[exec("ls")]) + &line(&[text("done")])))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    assert_eq!(told.result, Ok("done".into()));
+    let want = [
+        "user hi",
+        "answer I try.",
+        "answer ",
+        "call exec {\"command\":\"ls\"}",
+        "result exec: ls",
+        "answer done",
+    ];
+    assert_eq!(place.stored()?, want);
+    Ok(())
+}
+
+#[test]
+fn an_answer_that_is_cut_in_a_call_twice_ends_the_turn() -> Result<()> {
+    let place = Place::new(&(cut_in_call().repeat(2) + &line(&[text("on")])))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    let (_, why) = told.result.err().unwrap_or((Kind::Usage, String::new()));
+    assert!(why.contains("in the middle of a tool call") && why.contains("16384 tokens"), "{why}");
+    assert_eq!(place.stored()?, ["user hi", "answer I try.", "answer I try."]);
+    assert_eq!(place.run("more", &TestHands::default(), &Cancel::never())?.result, Ok("on".into()));
+    Ok(())
+}
+
+#[test]
+fn a_call_that_fails_again_and_again_is_noted() -> Result<()> {
+    let calls = line(&[exec("exit 9"), exec("exit 9"), exec("exit 9"), exec("ls")]);
+    let place = Place::new(&(calls + &line(&[text("ok")])))?;
+    assert_eq!(place.run("hi", &TestHands::default(), &Cancel::never())?.result, Ok("ok".into()));
+    let stored = place.stored()?;
+    assert_eq!(stored[6..8], ["error exec: exit 9", "error exec: exit 9"]);
+    assert!(stored[8].starts_with("error exec: exit 9[This very call has failed 3 times"));
+    assert_eq!(stored[9], "result exec: ls");
     Ok(())
 }
 
@@ -481,6 +532,7 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
         providers: &providers,
         health: &health,
         hands: &hands,
+        steering: &Steering::closed(),
         redactor: &Redactor::new(),
     };
     let told = turn.run(&mut conversation, "remember me", &mut |_| (), &Cancel::never());
@@ -519,6 +571,32 @@ fn a_turn_in_which_nothing_happens_is_ended() -> Result<()> {
     assert!(text.contains("`limits.inactivitySeconds`"), "{text}");
     assert!(matches!(told.events.last(), Some(TurnEvent::Error { category: "inactive", .. })));
     assert_eq!(place.stored()?, ["user hi", "answer "]);
+    Ok(())
+}
+
+#[test]
+fn the_line_of_a_cassette_that_a_summary_came_from_is_used_once() -> Result<()> {
+    let lines = [&"x".repeat(4_000), "S", "two", "three"].map(|it| line(&[text(it)]));
+    let mut place = Place::new(&lines.concat())?;
+    let facts = ModelFacts { context_window: Some(1_000), ..ModelFacts::default() };
+    place.models.insert("m".into(), facts);
+    let hands = TestHands::default();
+    place.run("hi", &hands, &Cancel::never())?;
+    let told = place.run("more", &hands, &Cancel::never())?;
+    assert_eq!(told.result, Ok("two".into()));
+    let want = "turn_start compaction_start usage compaction_end text_delta usage done";
+    assert_eq!(told.words(), want);
+    let roles: Vec<Role> = hands.model_calls.borrow().iter().map(|it| it.role).collect();
+    assert_eq!(roles, [Role::Main, Role::Compaction, Role::Main]);
+    assert_eq!(place.run("again", &hands, &Cancel::never())?.result, Ok("three".into()));
+    // Read anew, it is the same conversation.
+    let context = place.conversation()?.session().context().into_owned();
+    let summary = context.first().map(short).unwrap_or_default().concat();
+    assert!(summary.contains("<summary>\nS\n</summary>"), "{summary}");
+    assert_eq!(
+        context.iter().skip(1).flat_map(short).collect::<Vec<_>>(),
+        ["user more", "answer two", "user again", "answer three"]
+    );
     Ok(())
 }
 

@@ -2,17 +2,15 @@
 //! where a model says one in several pieces. Text that could be the beginning
 //! of a secret is held back until it is one or is none.
 
-use std::mem;
-
 use super::{TurnEvent, masked};
-use crate::secret::Redactor;
+use crate::secret::{MaskedStream, Redactor};
 
 /// Passes events on, masked.
 pub struct Veil<'a> {
     redactor: &'a Redactor,
     tell: &'a mut dyn FnMut(TurnEvent),
     stream: Stream,
-    held: String,
+    held: MaskedStream,
 }
 
 /// What the pieces that are held belong to.
@@ -25,7 +23,7 @@ enum Stream {
 impl<'a> Veil<'a> {
     /// In front of `tell`.
     pub fn new(redactor: &'a Redactor, tell: &'a mut dyn FnMut(TurnEvent)) -> Self {
-        Self { redactor, tell, stream: Stream::Text, held: String::new() }
+        Self { redactor, tell, stream: Stream::Text, held: MaskedStream::new(redactor) }
     }
 
     /// Passes one event on; what was held goes before it.
@@ -34,7 +32,7 @@ impl<'a> Veil<'a> {
             TurnEvent::TextDelta { delta } => self.take(Stream::Text, &delta),
             TurnEvent::ThinkingDelta { delta } => self.take(Stream::Thinking, &delta),
             other => {
-                self.release(self.held.len());
+                self.release();
                 let masked = self.masked(other);
                 (self.tell)(masked);
             }
@@ -43,21 +41,23 @@ impl<'a> Veil<'a> {
 
     fn take(&mut self, stream: Stream, delta: &str) {
         if self.stream != stream {
-            self.release(self.held.len());
+            self.release();
             self.stream = stream;
         }
-        self.held.push_str(delta);
-        self.release(self.redactor.settled(&self.held));
+        let told = self.held.take(delta);
+        self.tell_piece(told);
     }
 
-    /// Tells that much of what is held.
-    fn release(&mut self, length: usize) {
-        if length == 0 {
+    /// Tells what is held.
+    fn release(&mut self) {
+        let told = self.held.rest();
+        self.tell_piece(told);
+    }
+
+    fn tell_piece(&mut self, delta: String) {
+        if delta.is_empty() {
             return;
         }
-        let rest = self.held.split_off(length);
-        let told = mem::replace(&mut self.held, rest);
-        let delta = self.text(told);
         (self.tell)(match self.stream {
             Stream::Text => TurnEvent::TextDelta { delta },
             Stream::Thinking => TurnEvent::ThinkingDelta { delta },
@@ -85,6 +85,10 @@ impl<'a> Veil<'a> {
                 message: self.text(message),
                 partial: partial.map(|it| self.text(it)),
             },
+            TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason } => {
+                let reason = reason.map(|it| self.text(it));
+                TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason }
+            }
             TurnEvent::Blocked { reason } => TurnEvent::Blocked { reason: self.text(reason) },
             TurnEvent::Retry { attempt, in_ms, reason } => {
                 TurnEvent::Retry { attempt, in_ms, reason: self.text(reason) }

@@ -7,13 +7,14 @@ use std::process::{Command, Stdio};
 
 use crate::support::{Finished, World, some_world};
 
-const COMMANDS: [&str; 10] = [
+const COMMANDS: [&str; 11] = [
     "setup",
     "gateway",
     "exec",
     "prompt",
     "sandbox",
     "audit",
+    "usage",
     "config",
     "doctor",
     "completions",
@@ -71,6 +72,7 @@ fn what_is_mistyped_names_the_nearest_and_is_2() {
         ("prompt", "--sesion", "--session"),
         ("sandbox", "--ofline", "--offline"),
         ("audit", "--verfy", "--verify"),
+        ("usage", "--agnet", "--agent"),
         ("config", "--stict", "--strict"),
         ("doctor", "--jsn", "--json"),
         ("man", "--confg", "--config"),
@@ -108,6 +110,9 @@ fn what_makes_no_sense_is_2() {
         &["audit", "head", "extra"],
         &["audit", "head", "--verify"],
         &["audit", "head", "--denied"],
+        &["usage", "extra"],
+        &["usage", "--by", "tool"],
+        &["usage", "--since", "soon"],
         &["config", "schema", "extra"],
         &["doctor", "extra"],
         &["man", "extra"],
@@ -137,6 +142,8 @@ fn a_reader_that_goes_away_ends_it_quietly() {
         "audit --json",
         "audit -f",
         "audit --verify",
+        "usage",
+        "usage --json",
         "gateway logs",
         "gateway status",
         "--help",
@@ -214,6 +221,7 @@ fn what_reports_gives_one_document() {
         (&["gateway", "status", "--json"][..], 1),
         (&["audit", "--json"], 0),
         (&["audit", "--verify", "--json"], 0),
+        (&["usage", "--json"], 0),
         (&["config", "check", "--json"], 0),
         (&["config", "show", "--json"], 0),
         (&["config", "schema", "--json"], 0),

@@ -407,7 +407,7 @@ fn what_is_configured_is_told_without_secrets() {
     let model = &world.get("/api/agents/a/models").json()["models"][0];
     let want = json!({"id": "m", "name": "m", "provider": "p", "api": "replay", "reasoning": true,
         "input": ["text", "image"],
-        "cost": {"input": 1.0, "output": 2.0, "cacheRead": 0.0, "cacheWrite": 0.0},
+        "cost": {"input": 1.0, "output": 2.0, "cacheRead": 1.0, "cacheWrite": 1.0},
         "contextWindow": 128_000, "maxTokens": 8192, "thinkingLevel": "off"});
     assert_eq!(*model, want);
     assert_eq!(world.get("/api/agents/b/models").json()["models"][0]["cost"], Value::Null);

@@ -6,7 +6,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
-use crate::support::{ModelServer, World, says, some_world};
+use crate::support::{Dialect, ModelServer, Said, World, provider_in, says, some_world};
 
 /// A world with a gateway and a session `api:1` of one question and answer.
 fn begun(server: &ModelServer) -> World {
@@ -16,21 +16,6 @@ fn begun(server: &ModelServer) -> World {
     server.play([says("hello")]);
     assert_eq!(world.answer("api:1", "hi"), "hello");
     world
-}
-
-/// Appends messages to the file of `api:1`, each hung on the one before.
-fn append(world: &World, entries: Vec<Value>) {
-    let mut parent = world.session("api:1").last().expect("an entry")["id"].clone();
-    let path = world.session_file("api:1");
-    let mut file = OpenOptions::new().append(true).open(path).expect("a file");
-    for (number, mut entry) in entries.into_iter().enumerate() {
-        let id = json!(format!("{number:08x}"));
-        entry["id"] = id.clone();
-        entry["parentId"] = parent;
-        entry["timestamp"] = json!("2026-01-01T00:00:00.000Z");
-        parent = id;
-        writeln!(file, "{entry}").expect("written");
-    }
 }
 
 fn message(message: Value) -> Value {
@@ -72,8 +57,8 @@ fn sent(world: &World, server: &ModelServer) -> Vec<String> {
 fn what_is_kept_of_a_compacted_history_begins_with_no_result() {
     let server = ModelServer::new();
     let world = begun(&server);
-    append(
-        &world,
+    world.append(
+        "api:1",
         vec![
             user("question"),
             answer(json!([call("c1"), call("c2")])),
@@ -95,8 +80,8 @@ fn a_history_of_another_model_can_be_played_on() {
     let server = ModelServer::new();
     let world = begun(&server);
     let long = "toolu_".to_owned() + &"x".repeat(90);
-    append(
-        &world,
+    world.append(
+        "api:1",
         vec![
             message(json!({"role": "user", "content": [{"type": "text", "text": "look"},
                 {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]})),
@@ -133,8 +118,8 @@ fn a_history_of_another_model_can_be_played_on() {
 fn whatever_lacks_its_other_half_is_mended() {
     let server = ModelServer::new();
     let world = begun(&server);
-    append(
-        &world,
+    world.append(
+        "api:1",
         vec![
             result("c0", "of no call"),
             user("one"),
@@ -200,4 +185,86 @@ fn a_session_that_is_held_elsewhere_is_no_fault_of_the_model() {
     drop(held);
     server.play([says("fine")]);
     assert_eq!(world.answer("api:1", "more"), "fine");
+}
+
+/// Aborts, failures, orphans, images, foreign thoughts, notes and compactions,
+/// in any order: the server refuses whatever its protocol does not allow.
+#[test]
+fn whatever_stands_in_a_session_what_is_sent_is_sound_in_every_protocol() {
+    for dialect in Dialect::ALL {
+        let server = ModelServer::answering(move |_| dialect.answer(&Said::text("fine")));
+        let world = some_world();
+        let fields = "models: { m: { input: ['text', 'image'] } },";
+        let provider = provider_in(dialect, server.port(), fields);
+        world.write_config_of(&provider, &world.agent("a", "", ""), "");
+        world.start_gateway();
+        for seed in 1..=20 {
+            let key = format!("api:{seed}");
+            assert_eq!(world.answer(&key, "hi"), "fine");
+            world.append(&key, random_entries(seed));
+            for _ in 0..2 {
+                assert_eq!(world.answer(&key, "more"), "fine", "{dialect:?} {seed}");
+            }
+            let faults = server.take_violations();
+            assert!(faults.is_empty(), "{dialect:?} {seed}: {}", faults.join("\n"));
+            assert_eq!(server.last().last_user(), "more");
+        }
+    }
+}
+
+/// Up to thirty entries, the same ones for the same seed.
+fn random_entries(seed: u64) -> Vec<Value> {
+    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let count = 5 + dice.below(25);
+    let mut calls: Vec<String> = Vec::new();
+    (0..count).map(|number| random_entry(number, &mut dice, &mut calls)).collect()
+}
+
+fn random_entry(number: u64, dice: &mut Dice, calls: &mut Vec<String>) -> Value {
+    let stop = ["stop", "error", "aborted", "length"][dice.below(4) as usize];
+    match dice.below(12) {
+        0 | 1 => user(&format!("question {number}")),
+        2 => message(json!({"role": "user", "content": [
+            {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]})),
+        3 | 4 => {
+            let ids = (0..1 + dice.below(3)).map(|it| format!("call_{number}_{it}"));
+            let ids: Vec<String> = ids.collect();
+            let content: Vec<Value> = ids.iter().map(|it| call(it)).collect();
+            calls.extend(ids);
+            answer(json!(content))
+        }
+        5 | 6 if !calls.is_empty() => {
+            let id = calls.remove(dice.below(calls.len() as u64) as usize);
+            result(&id, "done")
+        }
+        7 => result("of_no_call", "orphan"),
+        8 => {
+            let thought =
+                json!({"type": "thinking", "thinking": "hmm", "thinkingSignature": "sig"});
+            let text =
+                json!({"type": "text", "text": if dice.below(3) == 0 { "" } else { "Well." }});
+            message(json!({"role": "assistant", "content": [thought, text], "stopReason": stop,
+                "api": "anthropic-messages", "provider": "other", "model": "claude"}))
+        }
+        9 => json!({"type": "custom_message", "customType": "x", "content": "note"}),
+        10 if number > 0 => {
+            // Of an entry before, or of none at all.
+            let kept = format!("{:08x}", dice.below(number + 1));
+            json!({"type": "compaction", "summary": "S", "firstKeptEntryId": kept,
+                "tokensBefore": 9})
+        }
+        _ => message(json!({"role": "assistant", "content": [], "stopReason": stop})),
+    }
+}
+
+/// Numbers that look random (xorshift).
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % bound
+    }
 }

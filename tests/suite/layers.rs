@@ -14,7 +14,7 @@ const LAYERS: [&[&str]; 13] = [
     &["secret"],
     &["message"],
     &["config"],
-    &["policy", "audit", "provider", "sandbox", "session"],
+    &["policy", "audit", "provider", "sandbox", "session", "usage"],
     &["plugin"],
     &["tool"],
     &["turn"],

@@ -7,7 +7,8 @@ use std::process::Child;
 use serde_json::json;
 
 use crate::support::{
-    Answer, Finished, ModelServer, Stream, World, peak_memory, runs, says, some_world, wait_until,
+    Answer, Finished, ModelServer, Stream, World, end, memory, runs, says, some_world, threads,
+    wait_until,
 };
 
 fn serving(server: &ModelServer, fields: &str) -> World {
@@ -309,27 +310,6 @@ fn hundreds_of_turns_leave_nothing_behind() {
     end(gateway);
 }
 
-/// Resident memory in kB.
-fn memory(gateway: &Child) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{}/status", gateway.id())).expect("it runs");
-    let line = status.lines().find_map(|it| it.strip_prefix("VmRSS:")).expect("a size");
-    let size = line.trim().trim_end_matches(" kB").parse().expect("a number");
-    assert!(size <= peak_memory(gateway.id()));
-    size
-}
-
-/// Threads but for those of the pool, which stay for a while.
-fn threads(gateway: &Child) -> usize {
-    let tasks = fs::read_dir(format!("/proc/{}/task", gateway.id())).expect("it runs").flatten();
-    let name = |it: fs::DirEntry| fs::read_to_string(it.path().join("comm")).unwrap_or_default();
-    tasks.map(name).filter(|it| !it.is_empty() && !it.starts_with("llm-")).count()
-}
-
 fn descriptors(gateway: &Child) -> usize {
     fs::read_dir(format!("/proc/{}/fd", gateway.id())).expect("it runs").count()
-}
-
-fn end(mut gateway: Child) {
-    crate::support::signal(gateway.id(), "TERM");
-    assert!(gateway.wait().expect("it ends").success());
 }

@@ -6,8 +6,9 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, KEY, ModelServer, World, calls, chunk, on_either_kind, processes_with, runs, says,
-    says_and_calls, says_in, some_world, with_and_without_gateway,
+    Answer, Dialect, KEY, ModelServer, Part, Said, Stop, World, calls, chunk, on_either_kind,
+    processes_with, provider_in, runs, says, says_and_calls, says_in, some_world,
+    with_and_without_gateway,
 };
 
 /// A world whose gateway runs and asks that server.
@@ -399,6 +400,136 @@ fn a_tool_call_in_prose_is_prose() {
     assert!(!world.workspace("a").join("seen").exists());
     let ran = world.audit().iter().filter(|it| it["type"] == "core_tool").count();
     assert_eq!(ran, 0);
+}
+
+#[test]
+fn an_unknown_tool_is_answered_by_what_there_is() {
+    let server = ModelServer::playing([
+        calls(&[("c1", "notes", json!({})), ("c2", "bash", json!({"command": "ls"}))]),
+        says("fine"),
+    ]);
+    let world = serving(&server, "");
+    assert_eq!(world.answer("api:1", "go"), "fine");
+    let said = server.last().said();
+    for (answer, tool) in said[3..].iter().zip(["notes", "bash"]) {
+        let want = format!("tool: Error: Unknown tool: {tool}. The tools are read, write, patch");
+        assert!(answer.starts_with(&want) && answer.ends_with(" exec runs: notes"), "{answer}");
+    }
+}
+
+/// A read that is repeated gets what is there now; that it is the same as
+/// before is said only where nothing was done between.
+#[test]
+fn a_read_that_is_repeated_is_never_answered_wrong() {
+    const NOTE: &str = "nothing has changed since";
+    let read = |id: &str| calls(&[(id, "read", json!({"path": "a.txt"}))]);
+    let world = some_world();
+    let host = world.workspace("a").join("a.txt");
+    let mut asked = 0;
+    let server = ModelServer::answering(move |_| {
+        asked += 1;
+        match asked {
+            1 | 2 => read(&format!("c{asked}")),
+            3 => {
+                // Somebody else changes it, and it stays as long as it was.
+                fs::write(&host, "two\n").expect("written");
+                read("c3")
+            }
+            4 => calls(&[
+                ("c4", "exec", json!({"command": "true"})),
+                ("c5", "read", json!({"path": "a.txt"})),
+                ("c6", "write", json!({"path": "a.txt", "content": "six\n"})),
+                ("c7", "read", json!({"path": "a.txt"})),
+                ("c8", "read", json!({"path": "a.txt"})),
+            ]),
+            _ => says("done"),
+        }
+    });
+    world.model(&server, "");
+    world.start_gateway();
+    world.sh("echo one >a.txt").expect(0);
+    assert_eq!(world.answer("api:1", "go"), "done");
+    let stored = world.stored("api:1");
+    let result = |id: &str| {
+        let result = stored.iter().find(|it| it["toolCallId"] == id).expect(id);
+        let blocks = result["content"].as_array().expect("blocks");
+        let texts: Vec<&str> = blocks.iter().filter_map(|it| it["text"].as_str()).collect();
+        (texts[0].to_owned(), texts.len() == 2 && texts[1].contains(NOTE))
+    };
+    for (id, text, is_noted) in [
+        ("c1", "one\n", false),
+        ("c2", "one\n", true),
+        ("c3", "two\n", false),
+        ("c5", "two\n", false),
+        ("c7", "six\n", false),
+        ("c8", "six\n", true),
+    ] {
+        assert_eq!(result(id), (text.to_owned(), is_noted), "{id}");
+    }
+}
+
+#[test]
+fn an_answer_cut_in_a_call_is_asked_for_once_more_with_more_room() {
+    let cut = |finish: &str| {
+        let answer =
+            Answer::stream().text("I try.").call(0, "c1", "exec", "{\"command\":\"touch x");
+        answer.finish(finish).usage(7, 3).done()
+    };
+    // One whose arguments look whole may not be.
+    let looks_whole =
+        Answer::stream().call(0, "c1", "exec", "{\"command\":\"touch x\"}").finish("length").done();
+    let server = ModelServer::new();
+    let world = serving(&server, "");
+    for (number, cut) in [cut("length"), cut("max_tokens"), looks_whole].into_iter().enumerate() {
+        server.play([cut, runs("c2", "echo whole"), says("fine")]);
+        let before = server.asked().len();
+        let key = format!("api:{number}");
+        assert_eq!(world.answer(&key, "go"), "fine");
+        let asked = server.asked().split_off(before);
+        assert_eq!(asked[0].body["messages"], asked[1].body["messages"], "the same is asked");
+        assert_eq!(asked[0].body.get("max_tokens"), None);
+        assert_eq!(asked[1].body["max_tokens"], 16_384);
+        assert_eq!(asked[2].body.get("max_tokens"), None);
+        assert_eq!(world.stored(&key).iter().filter(|it| it["role"] == "toolResult").count(), 1);
+        server.play([says("on")]);
+        assert_eq!(world.answer(&key, "more"), "on");
+    }
+    // Twice is the end, with nothing left open.
+    server.play([cut("length"), cut("length")]);
+    let told = world.events("api:9", "go");
+    let end = told.last().expect("an end");
+    assert_eq!((&end["type"], &end["category"]), (&json!("error"), &json!("output_limit")));
+    let why = end["message"].as_str().unwrap_or_default();
+    assert!(why.contains("in the middle of a tool call") && why.contains("16384"), "{why}");
+    assert_eq!(end["partial"], "I try.");
+    assert_eq!(kinds(&told).iter().filter(|it| **it == "retry").count(), 1, "{told:#?}");
+    assert!(!json!(world.stored("api:9")).to_string().contains("toolCall"));
+    server.play([says("on")]);
+    assert_eq!(world.answer("api:9", "more"), "on");
+    assert!(!world.workspace("a").join("x").exists());
+}
+
+#[test]
+fn more_room_is_asked_for_in_every_protocol() {
+    for dialect in Dialect::ALL {
+        eprintln!("in {}", dialect.api());
+        let call = |command: &str| {
+            let arguments = json!({"command": command}).to_string();
+            Said::new([Part::Call("call_1".into(), "exec".into(), arguments)])
+        };
+        let cut = Said { stop: Stop::Length, ..call("touch x") };
+        let answers = [cut, call("echo whole"), Said::text("fine")];
+        let server = ModelServer::playing(answers.iter().map(|it| dialect.answer(it)));
+        let world = some_world();
+        let provider = provider_in(dialect, server.port(), "");
+        world.write_config_of(&provider, &world.agent("a", "", ""), "");
+        world.start_gateway();
+        assert_eq!(world.answer("api:1", "go"), "fine");
+        let bodies: Vec<String> = server.asked().iter().map(|it| it.body.to_string()).collect();
+        let has_room = bodies.iter().map(|it| it.contains("16384")).collect::<Vec<_>>();
+        assert_eq!(has_room, [false, true, false], "{}", bodies[1]);
+        assert!(!world.workspace("a").join("x").exists());
+    }
 }
 
 #[test]

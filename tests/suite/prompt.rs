@@ -450,7 +450,7 @@ fn a_turn_that_never_ends_is_ended() {
         world.write_cassette(&[line; 9]);
         fs::remove_file(world.workspace("a").join("count")).ok();
         let done = world.run(["prompt", "a", "go"]).expect(1);
-        assert!(done.stderr.contains("after 3 model calls (`limits.maxTurns`)"), "{}", done.stderr);
+        assert!(done.stderr.contains("after 3 model calls, "), "{}", done.stderr);
         assert_eq!(done.text(), "on\n\non\n\non\n", "what was said is not lost");
         let count = fs::read_to_string(world.workspace("a").join("count")).expect("a file");
         assert_eq!(count, "x\n".repeat(3));

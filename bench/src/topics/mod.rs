@@ -1,6 +1,7 @@
 //! The topics, in the order of the table. Each makes its own houses, measures,
 //! and leaves nothing behind.
 
+mod chat;
 mod crowds;
 mod exec;
 mod files;
@@ -25,7 +26,7 @@ pub(crate) use size::{binary, crates};
 type Topic = fn(&Options) -> Result<Vec<Row>>;
 
 /// All topics by name.
-pub(crate) const ALL: [(&str, Topic); 10] = [
+pub(crate) const ALL: [(&str, Topic); 11] = [
     ("exec", exec::measure),
     ("files", files::measure),
     ("plugin", plugin::measure),
@@ -33,6 +34,7 @@ pub(crate) const ALL: [(&str, Topic); 10] = [
     ("idle", idle::measure),
     ("output", output::measure),
     ("streams", streams::measure),
+    ("chat", chat::measure),
     ("crowds", crowds::measure),
     ("growth", growth::measure),
     ("size", size::measure),

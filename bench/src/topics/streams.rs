@@ -63,7 +63,10 @@ fn listen(house: &House, number: usize) -> Result<Heard> {
     let mut heard = Heard { late: Vec::new() };
     while let Some((event, at)) = next_event(&mut lines)? {
         match event["type"].as_str() {
-            Some("text_delta") => heard.late.extend(lateness(&event, at)),
+            Some("text_delta") => {
+                let text = event["delta"].as_str().unwrap_or_default();
+                heard.late.extend(lateness(text, at));
+            }
             Some("done") => return Ok(heard),
             Some("error") => return Err(event.to_string().into()),
             _ => {}
@@ -89,8 +92,8 @@ fn next_event(lines: &mut BufReader<UnixStream>) -> Result<Option<(Value, u64)>>
 }
 
 /// How late each word of an event is; one event may have several.
-fn lateness(event: &Value, at: u64) -> Vec<f64> {
-    let words = event["delta"].as_str().unwrap_or_default().split_whitespace();
+pub(super) fn lateness(text: &str, at: u64) -> Vec<f64> {
+    let words = text.split_whitespace();
     let said = words.filter_map(|it| it.parse::<u64>().ok());
     said.map(|it| milliseconds(Duration::from_nanos(at.saturating_sub(it)))).collect()
 }

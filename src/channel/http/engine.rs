@@ -8,10 +8,14 @@ use serde_json::Value;
 use crate::audit::Filter;
 use crate::config::ModelRef;
 use crate::error::Result;
-use crate::gateway::{Detail, Figures, Handle, Place, PromptRequest, SessionChange, Subscription};
+use crate::gateway::{
+    ChatEvent, ChatRequest, Detail, Figures, Handle, Place, PromptRequest, SessionChange,
+    Subscription,
+};
 use crate::sandbox::Exit;
 use crate::session::{Listed, Page, Told, Which};
 use crate::tool::{self, CommandCall, Streams};
+use crate::usage::Query;
 use crate::worker::Cancel;
 
 /// One line of the audit log at a time; whether it wants more.
@@ -41,6 +45,11 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     fn restart(&self) -> Result<()>;
     /// Calls off the turn of a session; whether one ran.
     fn abort(&self, agent: &str, session_key: &str) -> Result<bool>;
+    /// Says something to the turn of a session; `Conflict` if none runs.
+    fn steer(&self, agent: &str, session_key: &str, message: &str) -> Result<()>;
+    /// Compacts a session in which no turn runs; its events end with a
+    /// terminal one.
+    fn compact(&self, agent: &str, session_key: &str) -> Result<Subscription>;
     /// `Missing` unless there is an agent of that name.
     fn require_agent(&self, name: &str) -> Result<()>;
     /// Runs a core tool.
@@ -66,8 +75,18 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     ) -> Result<Exit>;
     /// Puts a prompt in line; its events end with a terminal one.
     fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription>;
+    /// One answer to a conversation that its client keeps, on this thread; an
+    /// error means that nothing was begun and nothing told.
+    fn chat(
+        &self,
+        request: ChatRequest,
+        events: &mut dyn FnMut(ChatEvent),
+        cancel: &Cancel,
+    ) -> Result<()>;
     /// Goes through the audit log.
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()>;
+    /// Adds up what model calls took.
+    fn usage(&self, query: &Query) -> Result<Value>;
     /// Lists sessions.
     fn sessions(&self, which: &Which, each: EachSession) -> Result<()>;
     /// Tells a session: `first` what it is, then its messages.
@@ -120,6 +139,14 @@ impl Engine for Handle {
         self.abort(agent, session_key)
     }
 
+    fn steer(&self, agent: &str, session_key: &str, message: &str) -> Result<()> {
+        self.steer(agent, session_key, message)
+    }
+
+    fn compact(&self, agent: &str, session_key: &str) -> Result<Subscription> {
+        self.compact(agent, session_key)
+    }
+
     fn require_agent(&self, name: &str) -> Result<()> {
         self.require_agent(name)
     }
@@ -155,8 +182,21 @@ impl Engine for Handle {
         self.prompt(request, detail)
     }
 
+    fn chat(
+        &self,
+        request: ChatRequest,
+        events: &mut dyn FnMut(ChatEvent),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        self.chat(request, events, cancel)
+    }
+
     fn audit(&self, filter: &Filter, each: EachRecord) -> Result<()> {
         self.audit(filter, each)
+    }
+
+    fn usage(&self, query: &Query) -> Result<Value> {
+        self.usage(query).map(|it| it.document())
     }
 
     fn sessions(&self, which: &Which, each: EachSession) -> Result<()> {

@@ -10,6 +10,7 @@ mod engine;
 mod failure;
 mod inner;
 mod metrics;
+mod pi;
 mod routes;
 mod stream;
 mod token;

@@ -17,6 +17,12 @@ pub(super) const QUIET: Duration = Duration::from_secs(1);
 /// Content type of a stream of events.
 pub(super) const NDJSON: &str = "application/x-ndjson";
 
+/// Bytes that are framed in one go, so that they are one write.
+const FRAMED: usize = 64 * 1024;
+
+/// Bytes of lines that go in one write at most.
+const BATCH: usize = 16 * 1024;
+
 /// Where an answer goes.
 pub(super) struct Reply {
     to: Box<dyn Write + Send>,
@@ -27,6 +33,14 @@ pub(super) struct Reply {
 pub(super) struct Pieces {
     to: Box<dyn Write + Send>,
     chunked: bool,
+    frame: Vec<u8>,
+}
+
+/// Lines on their way: those that are ready at once go in one write. One that
+/// is longer goes in several.
+pub(super) struct Batch {
+    to: Pieces,
+    ready: Vec<u8>,
 }
 
 impl Reply {
@@ -46,19 +60,25 @@ impl Reply {
         let length = if chunked { Length::Chunked } else { Length::UntilClose };
         self.to.write_all(head(200, content_type, length).as_bytes())?;
         self.to.flush()?;
-        Ok(Pieces { to: self.to, chunked })
+        Ok(Pieces { to: self.to, chunked, frame: Vec::new() })
     }
 }
 
 impl Pieces {
     /// Writes one piece (not empty) and flushes it.
     pub(super) fn write(&mut self, piece: &[u8]) -> io::Result<()> {
-        if self.chunked {
+        if !self.chunked {
+            self.to.write_all(piece)?;
+        } else if piece.len() > FRAMED {
             write!(self.to, "{:x}\r\n", piece.len())?;
-        }
-        self.to.write_all(piece)?;
-        if self.chunked {
+            self.to.write_all(piece)?;
             self.to.write_all(b"\r\n")?;
+        } else {
+            self.frame.clear();
+            write!(self.frame, "{:x}\r\n", piece.len())?;
+            self.frame.extend_from_slice(piece);
+            self.frame.extend_from_slice(b"\r\n");
+            self.to.write_all(&self.frame)?;
         }
         self.to.flush()
     }
@@ -69,6 +89,37 @@ impl Pieces {
             self.to.write_all(b"0\r\n\r\n")?;
         }
         self.to.flush()
+    }
+}
+
+impl Batch {
+    pub(super) fn new(to: Pieces) -> Self {
+        Self { to, ready: Vec::new() }
+    }
+
+    /// Writes what is ready, and that it was all.
+    pub(super) fn finish(mut self) -> io::Result<()> {
+        self.flush()?;
+        self.to.finish()
+    }
+}
+
+impl Write for Batch {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.ready.len() + bytes.len() > BATCH {
+            self.flush()?;
+        }
+        let taken = bytes.len().min(BATCH);
+        self.ready.extend_from_slice(&bytes[..taken]);
+        Ok(taken)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if !self.ready.is_empty() {
+            self.to.write(&self.ready)?;
+            self.ready.clear();
+        }
+        Ok(())
     }
 }
 
@@ -165,6 +216,32 @@ mod tests {
         let events = ["a", "end", "b"];
         check(1, &events, &["2\r\na\n\r\n", "4\r\nend\n\r\n", "0\r\n\r\n"], true);
         check(0, &events, &["a\n", "end\n", ""], true);
+    }
+
+    #[test]
+    fn lines_that_are_ready_go_at_once_and_long_ones_in_pieces() -> io::Result<()> {
+        let (wire, seen) = wire();
+        let mut batch = Batch::new(Reply::new(wire, 0).start(NDJSON)?);
+        let long = "x".repeat(2 * BATCH + 1);
+        for text in ["a\n", "b\n"] {
+            batch.write_all(text.as_bytes())?;
+        }
+        batch.flush()?;
+        batch.write_all(b"c\n")?;
+        batch.write_all(long.as_bytes())?;
+        batch.finish()?;
+        let pieces: Vec<usize> = seen.iter().skip(1).map(|it| it.len()).collect();
+        assert_eq!(pieces, [4, 2, BATCH, BATCH, 1, 0]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_large_piece_is_a_chunk_too() -> io::Result<()> {
+        let (wire, seen) = wire();
+        Reply::new(wire, 1).start(NDJSON)?.write(&[b'x'; FRAMED + 1])?;
+        let chunk = seen.iter().nth(1).unwrap_or_default();
+        assert_eq!(chunk, format!("10001\r\n{}\r\n", "x".repeat(FRAMED + 1)));
+        Ok(())
     }
 
     #[test]

@@ -20,16 +20,20 @@ use tool_client::frame;
 use super::engine::{EachMessage, EachRecord, EachSession};
 use super::*;
 use crate::audit::Filter;
+use crate::clock;
 use crate::config::ModelRef;
 use crate::error::{Error, Kind};
 use crate::gateway::{
-    Detail, Figures, Health, Lines, PromptRequest, ProviderLoad, SessionChange, Subscription,
+    ChatEvent, ChatRequest, Detail, Figures, Health, Lines, PromptRequest, ProviderLoad,
+    SessionChange, Subscription,
 };
+use crate::provider::{Assembly, Delta};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::secret::Secret;
 use crate::session::{Listed, Page, Which};
 use crate::tool::{self, CommandCall, Streams};
 use crate::turn::TurnEvent;
+use crate::usage::Query;
 use crate::worker::Worker;
 
 const NEVER: Duration = Duration::from_secs(60);
@@ -145,6 +149,28 @@ impl Engine for Small {
         }
     }
 
+    fn steer(&self, agent: &str, session_key: &str, message: &str) -> Result<()> {
+        match self.abort(agent, session_key)? && message == "left" {
+            true => Ok(()),
+            false => Err(Error::new(Kind::Conflict, "no turn is running in this session")),
+        }
+    }
+
+    fn compact(&self, _: &str, session_key: &str) -> Result<Subscription> {
+        let (mut subscriber, subscription, _) = Subscription::pair(Detail::All);
+        let failed = session_key != "api:a/b";
+        let (tokens_before, tokens_after) = (9, if failed { 9 } else { 2 });
+        let reason = failed.then(|| "r".to_owned());
+        subscriber.tell(TurnEvent::CompactionEnd {
+            compacted: !failed,
+            tokens_before,
+            tokens_after,
+            reason,
+        });
+        subscriber.tell(TurnEvent::Done { response: String::new(), note: None });
+        Ok(subscription)
+    }
+
     fn require_agent(&self, name: &str) -> Result<()> {
         match name {
             "assistant" => Ok(()),
@@ -233,6 +259,38 @@ impl Engine for Small {
         Ok(subscription)
     }
 
+    fn chat(
+        &self,
+        request: ChatRequest,
+        events: &mut dyn FnMut(ChatEvent),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        match request.system.as_str() {
+            "denied" => return Err(Error::new(Kind::Denied, "no s3cret model for you")),
+            "block" => events(ChatEvent::Blocked("not today".into())),
+            "break" => {}
+            "wait" => {
+                let _ = cancel.gone().recv();
+                self.tell("the answer was called off");
+            }
+            "flood" => {
+                let answer = Assembly::new("replay", &request.model, clock::now());
+                events(ChatEvent::Asked(Box::new(answer)));
+                while !cancel.is_cancelled() {
+                    events(ChatEvent::Piece(Delta::Text("x".repeat(1_000))));
+                }
+                self.tell("nobody takes what it says");
+            }
+            _ => {
+                let answer = Assembly::new("replay", &request.model, clock::now());
+                events(ChatEvent::Asked(Box::new(answer)));
+                events(ChatEvent::Piece(Delta::Text("a".into())));
+                events(ChatEvent::Done(Box::default()));
+            }
+        }
+        Ok(())
+    }
+
     fn sessions(&self, which: &Which, each: EachSession) -> Result<()> {
         let agent_name = which.agent.clone().unwrap_or_default();
         each(Listed { session_id: "s".into(), agent_name, ..Listed::default() }).map(drop)
@@ -269,6 +327,13 @@ impl Engine for Small {
         }
         let count = if filter.denied { 0 } else { 3 };
         (0..count).try_for_each(|seq| each(&format!("{{\"seq\":{seq}}}")).map(|_| ()))
+    }
+
+    fn usage(&self, query: &Query) -> Result<Value> {
+        match query.agent.as_deref() {
+            Some("broken") => Err(Error::new(Kind::Internal, "no file")),
+            agent => Ok(json!({ "by": query.by.name(), "agent": agent })),
+        }
     }
 
     fn mask(&self, text: &str) -> String {
@@ -439,6 +504,7 @@ fn exit_of(from: &mut impl Read) -> Value {
 
 const EXEC: &str = "POST /api/agents/assistant/exec";
 const EXEC_STREAM: &str = "POST /api/agents/assistant/exec/stream";
+const CHAT_STREAM: &str = "POST /api/chat/stream";
 const PROMPT: &str = "POST /api/agents/assistant/prompt";
 const PROMPT_STREAM: &str = "POST /api/agents/assistant/prompt/stream";
 
@@ -486,7 +552,7 @@ fn a_tool_is_called_and_its_answer_given() {
 #[test]
 fn bad_input_is_named_and_nothing_is_begun() {
     let api = Api::new();
-    for line in [EXEC, EXEC_STREAM, PROMPT, PROMPT_STREAM] {
+    for line in [EXEC, EXEC_STREAM, PROMPT, PROMPT_STREAM, CHAT_STREAM] {
         api.refuses(line, "{nope", 400, "JSON");
         api.refuses(line, "null", 400, "object");
         api.refuses(line, "{}", 400, "missing");
@@ -567,6 +633,50 @@ fn a_prompt_that_was_never_begun_has_its_status_as_a_stream_too() {
     }
 }
 
+/// A body of `POST /api/chat/stream` with that system prompt.
+fn chat(system: &str) -> String {
+    let messages = json!([{ "role": "user", "content": "go" }]);
+    let context = json!({ "systemPrompt": system, "messages": messages });
+    let options = json!({ "partial": false });
+    json!({ "agentName": "assistant", "provider": "p", "modelId": "m", "context": context,
+        "options": options })
+    .to_string()
+}
+
+#[test]
+fn an_answer_streams_up_to_its_last_event() {
+    let api = Api::new();
+    let (status, text) = api.ask(CHAT_STREAM, &chat("hi"));
+    let kinds: Vec<Value> = lines(&text).iter().map(|it| it["type"].clone()).collect();
+    let want = ["start", "text_start", "text_delta", "text_end", "done"];
+    assert_eq!((status, kinds), (200, want.map(Value::from).to_vec()));
+    let (status, text) = api.ask(CHAT_STREAM, &chat("block"));
+    let blocked = json!({ "type": "blocked", "reason": "not today" });
+    assert_eq!((status, lines(&text)), (200, vec![blocked]));
+    let (status, text) = api.ask(CHAT_STREAM, &chat("break"));
+    assert_eq!((status, text.as_str()), (200, ""), "a stream without its last event was cut");
+}
+
+#[test]
+fn an_answer_that_is_not_begun_has_its_status() {
+    let api = Api::new();
+    api.refuses(CHAT_STREAM, &chat("denied"), 403, "no ••• model");
+    let nobody = chat("hi").replace("assistant", "nobody");
+    api.refuses(CHAT_STREAM, &nobody, 404, "no agent");
+    let nameless = chat("hi").replace("agentName", "agent");
+    api.refuses(CHAT_STREAM, &nameless, 400, "`agentName` is missing");
+    Api::with(true).refuses(CHAT_STREAM, &chat("hi"), 503, "stopping");
+}
+
+#[test]
+fn a_client_that_is_gone_calls_its_answer_off() {
+    let api = Api::new();
+    drop(api.send(CHAT_STREAM, &chat("wait")));
+    api.tells("the answer was called off");
+    drop(api.send(CHAT_STREAM, &chat("flood")));
+    api.tells("nobody takes what it says");
+}
+
 #[test]
 fn a_turn_is_called_off_by_its_session() {
     let api = Api::new();
@@ -575,6 +685,18 @@ fn a_turn_is_called_off_by_its_session() {
     api.check(&abort("assistant", "api%3Ac"), "{}", 200, json!({ "aborted": false }));
     api.refuses(&abort("assistant", "api%3Aother"), "", 409, "belongs");
     api.refuses(&abort("nobody", "api%3Aa%2Fb"), "", 404, "no agent");
+    let control =
+        |key: &str, what: &str| format!("POST /api/agents/assistant/sessions/{key}/{what}");
+    let left = r#"{"message":"left"}"#;
+    api.check(&control("api%3Aa%2Fb", "steer"), left, 200, json!({ "steered": true }));
+    api.refuses(&control("api%3Ac", "steer"), left, 409, "no turn");
+    api.refuses(&control("api%3Aa%2Fb", "steer"), "{}", 400, "`message`");
+    api.refuses(&control("api%3Aa%2Fb", "steer"), r#"{"message":"left","x":1}"#, 400, "`x`");
+    let want = json!({"compacted": true, "tokensBefore": 9, "tokensAfter": 2});
+    api.check(&control("api%3Aa%2Fb", "compact"), "", 200, want);
+    let want = json!({"compacted": false, "tokensBefore": 9, "tokensAfter": 9, "reason": "r"});
+    api.check(&control("api%3Ac", "compact"), "", 200, want);
+    api.refuses("POST /api/agents/nobody/sessions/k/compact", "", 404, "no agent");
 }
 
 #[test]
@@ -605,6 +727,15 @@ fn strangers_learn_no_figures() {
         assert_eq!(split(&text).0, want, "{line}");
     }
     assert!(api.told.is_empty());
+}
+
+#[test]
+fn usage_is_summed_up_as_is_asked() {
+    let api = Api::new();
+    api.check("GET /api/usage", "", 200, json!({ "by": "model", "agent": null }));
+    api.check("GET /api/usage?by=day&agent=a", "", 200, json!({ "by": "day", "agent": "a" }));
+    api.refuses("GET /api/usage?agent=broken", "", 500, "no file");
+    api.refuses("GET /api/usage?by=x", "", 400, "`by`");
 }
 
 #[test]

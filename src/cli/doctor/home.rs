@@ -170,6 +170,7 @@ fn private_files(home: &Home) -> Vec<PathBuf> {
     let mut files = vec![
         home.config_file(),
         home.api_token(),
+        home.usage_log(),
         home.api_socket(),
         home.pid_file(),
         home.config_in_use(),

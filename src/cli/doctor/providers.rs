@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Check;
-use crate::config::{Findings, Provider, Reach};
+use crate::config::{Findings, ModelRef, Provider, Reach};
 use crate::provider::Registry;
 use crate::provider::probe::{Obstacle, Probe, probe};
 
@@ -21,7 +21,10 @@ pub(super) fn check(name: &str, provider: &Provider, models: &[&str]) -> Check {
                 None => Vec::new(),
             };
             if absent.is_empty() {
-                return Check::ok(title, format!("{place} answers"));
+                return Check::ok(
+                    title,
+                    format!("{place} answers{}", unpriced(name, provider, models)),
+                );
             }
             let found = format!("{place} answers and does not list {}", absent.join(", "));
             let fix = "set the agents' model.model to one it has, unless it lists only some";
@@ -39,6 +42,20 @@ pub(super) fn check(name: &str, provider: &Provider, models: &[&str]) -> Check {
             let found = format!("{place} is not reached: {why}");
             Check::failure(title, found, fix(obstacle, &key, endpoint.proxy.is_some()))
         }
+    }
+}
+
+/// Says of which models it is not known what they cost.
+fn unpriced(name: &str, provider: &Provider, models: &[&str]) -> String {
+    let registry = Registry::new(&BTreeMap::from([(name.to_owned(), provider.clone())]));
+    let is_unpriced = |model: &&&str| {
+        let model = ModelRef { provider: name.to_owned(), model: (**model).to_owned() };
+        registry.facts(&model).cost.is_none()
+    };
+    let unpriced: Vec<&str> = models.iter().filter(is_unpriced).copied().collect();
+    match unpriced.is_empty() {
+        true => String::new(),
+        false => format!("; the price of {} is not known", unpriced.join(", ")),
     }
 }
 

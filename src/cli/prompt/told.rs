@@ -99,6 +99,9 @@ impl Told {
             {
                 tell(&line_of(kind, event));
             }
+            "compaction_start" if self.form == Form::Text && is_watched() => {
+                tell("beige prompt: the conversation is long; its older part is being summarised");
+            }
             _ => {}
         }
         Ok(self.has_ended)
@@ -163,7 +166,10 @@ fn line_of(kind: &str, event: &Value) -> String {
     match kind {
         "retry" => {
             let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
-            format!("· again in {} s: {}", millis.div_ceil(1_000), text("reason"))
+            match millis.div_ceil(1_000) {
+                0 => format!("· once more: {}", text("reason")),
+                seconds => format!("· once more in {seconds} s: {}", text("reason")),
+            }
         }
         "model_fallback" => format!("· now {}/{}", text("provider"), text("modelId")),
         _ => tool_line(event),

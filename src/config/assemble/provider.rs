@@ -226,18 +226,22 @@ fn facts(node: &Node<'_>) -> ModelFacts {
     let whole = |name| whole_number(node.get(name).value).and_then(|it| u64::try_from(it).ok());
     let input = node.get("input");
     let cost = node.get("cost");
-    let price = |name| cost.get(name).number().unwrap_or_default();
+    let price = |name| cost.get(name).number();
+    // Without a price of its own a cache saves nothing.
+    let base = price("input").unwrap_or_default();
     ModelFacts {
         name: node.get("name").text().map(str::to_owned),
         context_window: whole("contextWindow"),
         max_tokens: whole("maxTokens"),
+        known_max_tokens: None,
         reasoning: node.get("reasoning").value.as_bool(),
         images: input.value.is_array().then(|| input.texts().iter().any(|it| it == "image")),
         cost: cost.value.is_object().then(|| Price {
-            input: price("input"),
-            output: price("output"),
-            cache_read: price("cacheRead"),
-            cache_write: price("cacheWrite"),
+            input: base,
+            output: price("output").unwrap_or_default(),
+            cache_read: price("cacheRead").unwrap_or(base),
+            cache_write: price("cacheWrite").unwrap_or(base),
+            long: None,
         }),
         text_tools: node.get("compat").get("textTools").value.as_bool() == Some(true),
     }

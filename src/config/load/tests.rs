@@ -307,7 +307,8 @@ fn a_server_is_what_the_file_says() {
     let config = Case::new().config(&given);
     let provider = &config.providers["demo"];
     assert_eq!(provider.concurrency.map(std::num::NonZero::get), Some(5));
-    let cost = Price { input: 1.0, output: 2.5, ..Price::default() };
+    // A cache whose price is not said saves nothing.
+    let cost = Price { input: 1.0, output: 2.5, cache_read: 1.0, cache_write: 1.0, long: None };
     let want = ModelFacts {
         context_window: Some(1000),
         max_tokens: Some(10),
@@ -323,6 +324,10 @@ fn a_server_is_what_the_file_says() {
 #[test]
 fn what_cannot_be_a_server_is_refused() {
     check_server_refused(json!({"baseUrl": "127.0.0.1"}), "llm.providers.demo.baseUrl: ");
+    check_server_refused(
+        json!({"models": {"m": {"cost": {"input": 1}}}}),
+        "models.m.cost.output: this field is missing",
+    );
     check_server_refused(json!({"concurrency": 0}), "must be 1 or more, or -1 for no limit");
     check_server_refused(json!({"concurrency": -2}), "must be from -1 to 10000");
     check_server_refused(json!({"apiKey": "a\nb"}), "llm.providers.demo.apiKey: a key cannot");

@@ -7,7 +7,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::config::ModelRef;
+use crate::config::{ModelRef, ThinkingLevel};
 use crate::message::{Assistant, Block, Content, Image, Message, ToolCall, ToolResult};
 use crate::provider::ids::{Ids, sound_name};
 use crate::provider::{Fault, Origin, Request, ToolDefinition};
@@ -32,8 +32,15 @@ pub(super) fn body(request: &Request<'_>, origin: &Origin<'_>) -> Result<Vec<u8>
     if request.model.provider != "mistral" {
         further.insert("stream_options".into(), json!({ "include_usage": true }));
     }
-    if let Some(limit) = request.facts.max_tokens {
+    if let Some(limit) = request.max_tokens.or(request.facts.max_tokens) {
         further.insert(limit_field(request.model).into(), json!(limit));
+    }
+    if let Some(temperature) = request.temperature {
+        further.insert("temperature".into(), json!(temperature));
+    }
+    // Servers of models that do not think may refuse the field.
+    if request.thinking > ThinkingLevel::Off && request.facts.reasoning == Some(true) {
+        further.insert("reasoning_effort".into(), request.thinking.name().into());
     }
     if !request.tools.is_empty() {
         further.insert("tools".into(), request.tools.iter().map(tool).collect());

@@ -211,43 +211,10 @@ impl Exchange {
 
     fn pass_on(&mut self, deltas: Vec<Delta>) -> Result<(), Fault> {
         self.has_stopped |= deltas.iter().any(|it| matches!(it, Delta::Stop(_)));
-        self.tell(Event::Heard(joined(deltas)))
+        self.tell(Event::Heard(deltas))
     }
 
     fn tell(&self, event: Event) -> Result<(), Fault> {
         self.events.send(event).map_err(|_| Fault::Cancelled)
-    }
-}
-
-/// What came at once as few deltas: some servers, and proxies that hold an
-/// answer back, send thousands of words together, and whoever listens to the
-/// turn need not be told of each.
-fn joined(deltas: Vec<Delta>) -> Vec<Delta> {
-    let mut joined: Vec<Delta> = Vec::new();
-    for delta in deltas {
-        match (joined.last_mut(), delta) {
-            (Some(Delta::Text(it)), Delta::Text(more))
-            | (Some(Delta::Thinking(it)), Delta::Thinking(more)) => it.push_str(&more),
-            (_, delta) => joined.push(delta),
-        }
-    }
-    joined
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn words_that_come_at_once_are_told_at_once() {
-        let text = |it: &str| Delta::Text(it.into());
-        let thinking = |it: &str| Delta::Thinking(it.into());
-        let signature = || Delta::Signature("s".into());
-        let words = [text("a"), text("b"), thinking("c"), thinking("d"), text("e")];
-        let told = [text("ab"), thinking("cd"), text("e")];
-        assert_eq!(joined(words.into()), told);
-        let parted = [text("a"), signature(), text("b"), signature(), signature()];
-        assert_eq!(joined(parted.clone().into()), parted);
-        assert_eq!(joined(Vec::new()), []);
     }
 }

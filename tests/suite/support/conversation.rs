@@ -1,7 +1,8 @@
 //! What stands in a session's file, held against its format, and prompts that
 //! lead there.
 
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -60,6 +61,21 @@ impl World {
             parent = entry["id"].clone();
         }
         lines[1..].to_vec()
+    }
+
+    /// Appends entries to a session's file, each hung on the one before.
+    pub(crate) fn append(&self, key: &str, entries: Vec<Value>) {
+        let mut parent = self.session(key).last().expect("an entry")["id"].clone();
+        let path = self.session_file(key);
+        let mut file = OpenOptions::new().append(true).open(path).expect("a file");
+        for (number, mut entry) in entries.into_iter().enumerate() {
+            let id = json!(format!("{number:08x}"));
+            entry["id"] = id.clone();
+            entry["parentId"] = parent;
+            entry["timestamp"] = json!("2026-01-01T00:00:00.000Z");
+            parent = id;
+            writeln!(file, "{entry}").expect("written");
+        }
     }
 
     /// The messages of a session.

@@ -5,6 +5,7 @@ mod containers;
 mod conversation;
 mod http;
 mod model;
+mod process;
 mod stream;
 mod world;
 
@@ -20,6 +21,7 @@ pub(crate) use model::{
     google_end, google_piece, google_signature, message_item, reasoning_item, runs, says,
     says_and_calls, says_in,
 };
+pub(crate) use process::{end, memory, threads, wait_at_rest};
 pub(crate) use stream::Stream;
 pub(crate) use world::{
     Finished, World, is_alive, peak_memory, provider_at, provider_in, read_until, signal,

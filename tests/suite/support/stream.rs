@@ -1,4 +1,5 @@
-//! A streamed turn, read event by event while it runs. Dropping it hangs up.
+//! A stream of events, such as a turn's, read event by event while it runs.
+//! Dropping it hangs up.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use super::World;
 
-/// A running turn as its client sees it.
+/// A running stream as its client sees it.
 pub(crate) struct Stream {
     lines: BufReader<Box<dyn Read + Send>>,
     /// Every event so far.
@@ -20,32 +21,44 @@ impl Stream {
     /// Prompts an agent over `api.sock`.
     #[track_caller]
     pub(crate) fn open(world: &World, agent: &str, body: &Value) -> Self {
+        Self::at(world, &prompt_path(agent), body)
+    }
+
+    /// The stream of that route over `api.sock`.
+    #[track_caller]
+    pub(crate) fn at(world: &World, path: &str, body: &Value) -> Self {
         let stream = UnixStream::connect(world.api_socket()).expect("a gateway answers");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
-        Self::over(stream, agent, "localhost", "", body)
+        Self::over(stream, path, "localhost", "", body)
     }
 
     /// Prompts an agent over TCP.
     #[track_caller]
     pub(crate) fn open_by_tcp(world: &World, address: &str, agent: &str, body: &Value) -> Self {
+        Self::at_by_tcp(world, address, &prompt_path(agent), body)
+    }
+
+    /// The stream of that route over TCP.
+    #[track_caller]
+    pub(crate) fn at_by_tcp(world: &World, address: &str, path: &str, body: &Value) -> Self {
         let token = std::fs::read_to_string(world.home().join("api-token")).expect("a token");
         let stream = TcpStream::connect(address).expect("a gateway answers");
         stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a timeout");
         let authorization = format!("Authorization: Bearer {}\r\n", token.trim());
-        Self::over(stream, agent, address, &authorization, body)
+        Self::over(stream, path, address, &authorization, body)
     }
 
     #[track_caller]
     fn over(
         mut stream: impl Read + Write + Send + 'static,
-        agent: &str,
+        path: &str,
         host: &str,
         headers: &str,
         body: &Value,
     ) -> Self {
         let body = body.to_string();
         let head = format!(
-            "POST /api/agents/{agent}/prompt/stream HTTP/1.0\r\nHost: {host}\r\n{headers}\
+            "POST {path} HTTP/1.0\r\nHost: {host}\r\n{headers}\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
@@ -105,4 +118,8 @@ impl Stream {
         let _ = self.lines.read_to_string(&mut line);
         line
     }
+}
+
+fn prompt_path(agent: &str) -> String {
+    format!("/api/agents/{agent}/prompt/stream")
 }

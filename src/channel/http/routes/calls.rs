@@ -22,6 +22,7 @@ use crate::gateway::{Detail, PromptRequest, Subscription, Told};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::tool::Streams;
 use crate::turn::TurnEvent;
+use crate::usage::Query;
 use crate::worker::{Cancel, scoped};
 
 /// Events of a command that may wait for a slow client.
@@ -34,9 +35,13 @@ impl<E: Engine> Call<E> {
             Task::Command(agent, request) => self.command(&agent, request),
             Task::Prompt(request) => self.prompt(request),
             Task::PromptStream(request) => self.prompt_stream(request),
+            Task::Chat(chat) => self.chat(*chat),
             Task::Audit(filter) => self.audit(&filter),
+            Task::Usage(query) => self.usage(&query),
             Task::Session(task) => self.session(task),
             Task::Abort(agent, key) => self.abort(&agent, &key),
+            Task::Steer(agent, key, message) => self.steer(&agent, &key, &message),
+            Task::Compact(agent, key) => self.compact(&agent, &key),
         }
     }
 
@@ -94,6 +99,23 @@ impl<E: Engine> Call<E> {
         send(self.reply, &answer);
     }
 
+    fn steer(self, agent: &str, session_key: &str, message: &str) {
+        let answer = match self.engine.steer(agent, session_key, message) {
+            Ok(()) => Answer::json(&json!({ "steered": true })),
+            Err(error) => refusal(&self.engine, &error),
+        };
+        send(self.reply, &answer);
+    }
+
+    /// Runs to its end, whether or not somebody waits for the answer.
+    fn compact(self, agent: &str, session_key: &str) {
+        let answer = match self.engine.compact(agent, session_key) {
+            Ok(asked) => compaction_of(&asked, &self.closing).unwrap_or_else(no_outcome),
+            Err(error) => refusal(&self.engine, &error),
+        };
+        send(self.reply, &answer);
+    }
+
     fn command(self, agent: &str, request: CommandRequest) {
         let Self { engine, closing, reply } = self;
         let (canceller, cancel) = Cancel::pair();
@@ -136,6 +158,14 @@ impl<E: Engine> Call<E> {
         let mut list = Array::new(self.reply, "{\"records\":[");
         let told = self.engine.audit(filter, &mut |record| list.add(record).map(|()| true));
         list.finish(&self.engine, told.map(|()| "}".into()));
+    }
+
+    fn usage(self, query: &Query) {
+        let answer = match self.engine.usage(query) {
+            Ok(summary) => Answer::json(&summary),
+            Err(error) => refusal(&self.engine, &error),
+        };
+        send(self.reply, &answer);
     }
 }
 
@@ -208,6 +238,35 @@ fn end_of(asked: &Subscription, closing: &Cancel) -> Option<Answer> {
                     return answer;
                 }
             }
+            recv(closing.gone()) -> _ => {
+                asked.call_off();
+                return None;
+            }
+        }
+    }
+}
+
+/// What came of a compaction, once it has ended.
+fn compaction_of(asked: &Subscription, closing: &Cancel) -> Option<Answer> {
+    let mut ended = None;
+    loop {
+        select! {
+            recv(asked.events) -> told => match &told.ok()?.event {
+                TurnEvent::Done { .. } => return ended,
+                failed @ TurnEvent::Error { .. } => return outcome(failed),
+                TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason } => {
+                    let mut document = json!({
+                        "compacted": compacted,
+                        "tokensBefore": tokens_before,
+                        "tokensAfter": tokens_after,
+                    });
+                    if let Some(reason) = reason {
+                        document["reason"] = reason.as_str().into();
+                    }
+                    ended = Some(Answer::json(&document));
+                }
+                _ => {}
+            },
             recv(closing.gone()) -> _ => {
                 asked.call_off();
                 return None;

@@ -5,6 +5,7 @@
 
 mod array;
 mod calls;
+mod chat;
 mod gateway;
 mod path;
 mod requests;
@@ -28,8 +29,9 @@ use super::stream::Reply;
 use crate::audit::Filter;
 use crate::clock;
 use crate::gateway::{PromptRequest, SessionChange};
+use crate::usage::Query;
 use crate::worker::{Cancel, Crew};
-use requests::{Checked, PromptBody, ToolRequest};
+use requests::{ChatBody, Checked, PromptBody, ToolRequest};
 use sessions::SessionTask;
 
 /// The channel of sessions that are made here.
@@ -59,9 +61,14 @@ enum Task {
     Command(String, CommandRequest),
     Prompt(PromptRequest),
     PromptStream(PromptRequest),
+    Chat(Box<ChatBody>),
     Audit(Filter),
+    Usage(Query),
     Session(SessionTask),
     Abort(String, String),
+    /// Agent, session, and what is said to its turn.
+    Steer(String, String, String),
+    Compact(String, String),
 }
 
 impl<E: Engine> Routes<E> {
@@ -107,6 +114,10 @@ impl<E: Engine> Routes<E> {
                 let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
                 Task::Audit(checked(requests::audit_filter(query, clock::now()))?)
             }
+            Route::Usage => {
+                let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
+                Task::Usage(checked(requests::usage_query(query, clock::now()))?)
+            }
             Route::Exec(agent) => {
                 self.require(&agent)?;
                 Task::Tool(agent, checked(ToolRequest::parse(body))?)
@@ -117,12 +128,25 @@ impl<E: Engine> Routes<E> {
             }
             Route::Prompt(agent) => Task::Prompt(self.prompt_request(agent, body)?),
             Route::PromptStream(agent) => Task::PromptStream(self.prompt_request(agent, body)?),
+            Route::ChatStream => {
+                let chat = checked(ChatBody::parse(body))?;
+                self.require(&chat.request.agent)?;
+                Task::Chat(Box::new(chat))
+            }
             Route::Sessions(agent, route) => {
                 self.require(&agent)?;
                 Task::Session(session_task(agent, route, asked, body)?)
             }
             // Also while the gateway drains: it helps it to end.
             Route::Abort(agent, key) => Task::Abort(agent, key),
+            Route::Steer(agent, key) => {
+                self.require(&agent)?;
+                Task::Steer(agent, key, checked(requests::steering(body))?)
+            }
+            Route::Compact(agent, key) => {
+                self.require(&agent)?;
+                Task::Compact(agent, key)
+            }
         };
         Ok(Understood::Task(task))
     }

@@ -12,6 +12,10 @@ pub(in crate::channel::http) enum Route {
     Quick(Quick),
     /// `GET /api/audit`
     Audit,
+    /// `GET /api/usage`
+    Usage,
+    /// `POST /api/chat/stream`
+    ChatStream,
     /// `POST /api/agents/:name/exec`
     Exec(String),
     /// `POST /api/agents/:name/exec/stream`
@@ -22,6 +26,10 @@ pub(in crate::channel::http) enum Route {
     PromptStream(String),
     /// `POST /api/agents/:name/sessions/:key/abort`
     Abort(String, String),
+    /// `POST /api/agents/:name/sessions/:key/steer`
+    Steer(String, String),
+    /// `POST /api/agents/:name/sessions/:key/compact`
+    Compact(String, String),
     /// Below `/api/agents/:name/sessions`
     Sessions(String, SessionRoute),
 }
@@ -82,6 +90,8 @@ fn find(parts: &[String]) -> Option<(Route, &'static str)> {
         ["api", "gateway", "restart"] => Some((Route::Quick(Quick::Restart), "POST")),
         ["api", "agents"] => Some((Route::Quick(Quick::Agents), "GET")),
         ["api", "audit"] => Some((Route::Audit, "GET")),
+        ["api", "usage"] => Some((Route::Usage, "GET")),
+        ["api", "chat", "stream"] => Some((Route::ChatStream, "POST")),
         ["api", "agents", name, rest @ ..] => find_of_agent((*name).to_owned(), rest),
         _ => None,
     }
@@ -95,6 +105,8 @@ fn find_of_agent(name: String, rest: &[&str]) -> Option<(Route, &'static str)> {
         ["prompt", "stream"] => Some((Route::PromptStream(name), "POST")),
         ["models"] => Some((Route::Quick(Quick::Models(name)), "GET")),
         ["sessions", key, "abort"] => Some((Route::Abort(name, (*key).to_owned()), "POST")),
+        ["sessions", key, "steer"] => Some((Route::Steer(name, (*key).to_owned()), "POST")),
+        ["sessions", key, "compact"] => Some((Route::Compact(name, (*key).to_owned()), "POST")),
         _ => None,
     }
 }
@@ -164,7 +176,14 @@ mod tests {
         check("GET", "/api/agents/a/models", Ok(Route::Quick(Quick::Models("a".into()))));
         let abort = Route::Abort("a".into(), "tui:a/b:1".into());
         check("POST", "/api/agents/a/sessions/tui%3Aa%2Fb%3A1/abort", Ok(abort));
+        let steer = Route::Steer("a".into(), "abort".into());
+        check("POST", "/api/agents/a/sessions/abort/steer", Ok(steer));
+        let compact = Route::Compact("a".into(), "k".into());
+        check("POST", "/api/agents/a/sessions/k/compact", Ok(compact));
+        check("GET", "/api/agents/a/sessions/k/compact", Err(405));
         check("GET", "/api/audit?denied", Ok(Route::Audit));
+        check("GET", "/api/usage?by=day", Ok(Route::Usage));
+        check("POST", "/api/chat/stream", Ok(Route::ChatStream));
         check("POST", "/api/agents/a/exec", Ok(Route::Exec("a".into())));
         check("POST", "/api/agents/a/prompt/stream", Ok(Route::PromptStream("a".into())));
         check("POST", "/api/agents/constructor/exec", Ok(Route::Exec("constructor".into())));

@@ -2,6 +2,8 @@
 //! route. Pure; every refusal names the field. A field that is `null` is not
 //! given; one that is not known is refused, so that a typing mistake is seen.
 
+mod chat;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
@@ -16,6 +18,8 @@ use crate::clock::Time;
 use crate::config::ModelRef;
 use crate::session::check_key;
 use crate::tool::CommandCall;
+use crate::usage::{By, Query};
+pub(super) use chat::ChatBody;
 
 /// Values that a body may hold: a short body of many small ones would take
 /// many times its size in memory. As many as a command line can have words.
@@ -110,6 +114,14 @@ pub(super) fn session_name(body: &[u8]) -> Checked<String> {
     Ok(name)
 }
 
+/// Body of `POST …/sessions/:key/steer`.
+pub(super) fn steering(body: &[u8]) -> Checked<String> {
+    let mut fields = Fields::parse(body)?;
+    let message = fields.required("message", text)?;
+    fields.nothing_else()?;
+    Ok(message)
+}
+
 /// Body of `PATCH …/sessions/:key/model`.
 pub(super) fn model_choice(body: &[u8]) -> Checked<ModelRef> {
     model_of(Fields::parse(body)?)
@@ -128,6 +140,22 @@ pub(super) fn audit_filter(query: Vec<(String, String)>, now: Time) -> Checked<F
         }
     }
     Ok(filter)
+}
+
+/// The query of `GET /api/usage`, as on the command line.
+pub(super) fn usage_query(pairs: Vec<(String, String)>, now: Time) -> Checked<Query> {
+    let mut query = Query::default();
+    for (name, value) in pairs {
+        match name.as_str() {
+            "agent" => query.agent = Some(value),
+            "since" => query.since = Some(since(&value, now)?),
+            "by" => {
+                query.by = By::named(&value).ok_or("`by` must be agent, model, day or session")?
+            }
+            other => return Err(format!("`{other}` is no filter: agent, since, by are")),
+        }
+    }
+    Ok(query)
 }
 
 fn since(value: &str, now: Time) -> Checked<Time> {
@@ -449,5 +477,20 @@ mod tests {
         assert_eq!(parse(&[("agent", "a"), ("denied", ""), ("since", "1h")]), Ok(want));
         assert!(parse(&[("since", "1é")]).is_err_and(|it| it.contains("`since`")));
         assert!(parse(&[("agnt", "a")]).is_err());
+    }
+
+    #[test]
+    fn a_query_of_usage_is_that_of_the_command_line() {
+        let parse = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+            usage_query(pairs.collect(), Time::from_unix_millis(3_600_000))
+        };
+        let since = Some(Time::from_unix_millis(0));
+        let want = Query { agent: Some("a".into()), since, by: By::Session };
+        assert_eq!(parse(&[("agent", "a"), ("by", "session"), ("since", "1h")]), Ok(want));
+        assert_eq!(parse(&[]), Ok(Query::default()));
+        assert!(parse(&[("by", "tool")]).is_err_and(|it| it.contains("`by`")));
+        assert!(parse(&[("since", "soon")]).is_err_and(|it| it.contains("`since`")));
+        assert!(parse(&[("denied", "")]).is_err_and(|it| it.contains("`denied`")));
     }
 }

@@ -17,6 +17,8 @@ const REQUEST: &[&str] = &[
     "stream_options",
     "max_completion_tokens",
     "max_tokens",
+    "reasoning_effort",
+    "temperature",
     "tools",
 ];
 

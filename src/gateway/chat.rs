@@ -1,0 +1,462 @@
+//! One answer for a client that keeps its conversation itself: the request is
+//! checked against the agent, the models that may answer are asked in their
+//! order, and what comes is told as it comes, with no known secret in it.
+//! Nothing is run and nothing is stored but the audit lines. Once some of the
+//! answer has been told, no other model is asked.
+
+use std::collections::HashMap;
+use std::mem;
+
+use serde_json::Value;
+
+use super::turns::from_choice;
+use super::{Engine, Handle, session_ref};
+use crate::clock::{self, Time};
+use crate::config::{Agent, ModelChoice, ModelRef, ThinkingLevel};
+use crate::error::{Error, Kind, Result};
+use crate::message::{Assistant, Message, StopReason};
+use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
+use crate::provider::{
+    Answer, Assembly, CallPiece, Delta, Failure, Fault, Request, ToolDefinition,
+};
+use crate::secret::{MaskedStream, Redactor};
+use crate::session;
+use crate::tool::Caller;
+use crate::turn::{Equipped, Hands, ModelCallEnd, Watch, masked_answer};
+use crate::usage::Role;
+use crate::worker::Cancel;
+
+/// A conversation that waits for its next answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ChatRequest {
+    /// The agent in whose name it is asked.
+    pub agent: String,
+    /// The session that it belongs to, for the audit log.
+    pub session_key: Option<String>,
+    /// A model of the agent's list; those behind it answer if it cannot.
+    pub model: ModelRef,
+    /// The system prompt.
+    pub system: String,
+    /// What was said, in whatever state the client has it.
+    pub messages: Vec<Message>,
+    /// The tools that the client runs.
+    pub tools: Vec<ToolDefinition>,
+    /// How hard the model is told to think.
+    pub thinking: ThinkingLevel,
+    /// Tokens that it may write.
+    pub max_tokens: Option<u64>,
+    /// How freely it chooses its words.
+    pub temperature: Option<f64>,
+    /// Whether every piece is told by itself ([`Request::every_piece`]).
+    pub every_piece: bool,
+}
+
+/// What is told of an answer. The last is [`ChatEvent::Done`],
+/// [`ChatEvent::Failed`] or [`ChatEvent::Blocked`], and nothing follows it.
+#[derive(Debug)]
+pub enum ChatEvent {
+    /// Another model than the one before is about to be asked; of an answer
+    /// nothing has been told by then.
+    Fallback(ModelRef),
+    /// A model is asked; the answer that its pieces will make.
+    Asked(Box<Assembly>),
+    /// A piece of it.
+    Piece(Delta),
+    /// The whole answer.
+    Done(Box<Assistant>),
+    /// There is none: as much of it as came, and why.
+    Failed(Box<Assistant>),
+    /// The request was refused before a model saw it.
+    Blocked(String),
+}
+
+impl Handle {
+    /// One answer, told as it comes, on this thread. An error means that
+    /// nothing was begun: [`Kind::Missing`] without such an agent,
+    /// [`Kind::Denied`] for a model outside of its list, [`Kind::Conflict`]
+    /// for a session of another agent.
+    pub fn chat(
+        &self,
+        mut request: ChatRequest,
+        events: &mut dyn FnMut(ChatEvent),
+        cancel: &Cancel,
+    ) -> Result<()> {
+        let engine = &*self.engine;
+        let agent = engine.checked_chat(&request)?;
+        let _entered = engine.running.enter(cancel)?;
+        let choices = from_choice(agent, Some(&request.model));
+        let messages = session::context_of(mem::take(&mut request.messages));
+        let key = request.session_key.as_deref().unwrap_or_default();
+        let counted = |model: &ModelRef, end: &ModelCallEnd| {
+            engine.model_call_ended(&request.agent, key, model, end);
+        };
+        let hands = Equipped::new(&engine.toolbox, &engine.audit, caller(&request), &counted);
+        let mut talk = Talk {
+            engine,
+            agent,
+            request: &request,
+            messages: &messages,
+            hands: &hands,
+            events,
+            cancel,
+            is_seen: false,
+            is_told: false,
+            partial: None,
+        };
+        let end = Chain::new(&choices, &engine.health).answer(&mut talk, cancel);
+        talk.tell_end(end)
+    }
+}
+
+impl Engine {
+    /// The agent of a request that may be begun.
+    fn checked_chat(&self, request: &ChatRequest) -> Result<&Agent> {
+        super::require(&self.config, &request.agent)?;
+        let agent = self.config.agents.get(&request.agent);
+        let agent = agent.ok_or_else(|| Error::new(Kind::Missing, "there is no such agent"))?;
+        if let Some(key) = &request.session_key {
+            self.check_owner(key, &agent.name)?;
+        }
+        if agent.choices().all(|it| it.model != request.model) {
+            let models: Vec<String> = agent.choices().map(|it| it.model.to_string()).collect();
+            let what = format!(
+                "the agent `{}` may not use {}; its models are {}",
+                agent.name,
+                request.model,
+                models.join(", ")
+            );
+            return Err(Error::new(Kind::Denied, what));
+        }
+        Ok(agent)
+    }
+}
+
+/// A request on its way to an answer.
+struct Talk<'a> {
+    engine: &'a Engine,
+    agent: &'a Agent,
+    request: &'a ChatRequest,
+    messages: &'a [Message],
+    hands: &'a Equipped<'a>,
+    events: &'a mut dyn FnMut(ChatEvent),
+    cancel: &'a Cancel,
+    /// Whether some of an answer has been told.
+    is_seen: bool,
+    /// Whether anything has been told.
+    is_told: bool,
+    /// What came of the answer that failed last.
+    partial: Option<Assistant>,
+}
+
+impl Steps for Talk<'_> {
+    type Halt = Error;
+
+    fn ask(&mut self, choice: &ModelChoice) -> Result<Attempt> {
+        let told = self.hands.model_call_begins(&choice.model)?;
+        let mut watch = Watch::start();
+        let called = self.call(choice, &mut watch);
+        told(watch.ended(&called, Role::Main));
+        Ok(match called {
+            Ok(answer) => Attempt::Answered(answer),
+            Err(failure) => {
+                let Failure { fault, partial } = *failure;
+                self.partial = Some(partial);
+                Attempt::Failed { fault, is_seen: self.is_seen }
+            }
+        })
+    }
+
+    /// The protocol has no word for it; its client sees that the stream lives.
+    fn retries(&mut self, _: &Retry) {}
+
+    fn falls_back(&mut self, choice: &ModelChoice) {
+        self.tell(ChatEvent::Fallback(choice.model.clone()));
+    }
+
+    fn may_go_on(&self) -> bool {
+        !self.is_seen
+    }
+}
+
+impl Talk<'_> {
+    fn tell(&mut self, event: ChatEvent) {
+        self.is_told = true;
+        (self.events)(event);
+    }
+
+    /// One model call.
+    fn call(&mut self, choice: &ModelChoice, watch: &mut Watch) -> Result<Answer, Box<Failure>> {
+        let (engine, request) = (self.engine, self.request);
+        let facts = engine.providers.facts(&choice.model);
+        let marks = marks_of(self.messages, &choice.model.provider);
+        let asked = Request {
+            system: &request.system,
+            tools: &request.tools,
+            thinking: request.thinking,
+            max_tokens: request.max_tokens,
+            temperature: request.temperature,
+            marks: &marks,
+            every_piece: request.every_piece,
+            ..Request::new(&choice.model, &facts, self.messages)
+        };
+        let api = engine.providers.api_name(&choice.model);
+        let at = clock::now();
+        let answer = Assembly::new(api, &choice.model, at).at(facts.cost);
+        self.tell(ChatEvent::Asked(Box::new(answer)));
+        let (events, is_seen) = (&mut *self.events, &mut self.is_seen);
+        let mut tell = |delta| {
+            *is_seen |= is_content(&delta);
+            events(ChatEvent::Piece(delta));
+        };
+        let mut veil = Veil::new(&engine.redactor, &mut tell);
+        let inactivity = self.agent.limits.inactivity;
+        let called = engine.providers.call(&asked, inactivity, self.cancel, &mut |delta| {
+            watch.saw(delta);
+            veil.pass(delta);
+        });
+        veil.end();
+        dated(called, at)
+    }
+
+    /// Tells the end, or gives the error of what was never begun.
+    fn tell_end(&mut self, end: Result<Answer, End<Error>>) -> Result<()> {
+        let (message, fault) = match end {
+            Ok(answer) => {
+                let message = masked_answer(answer.message, &self.engine.redactor);
+                self.tell(ChatEvent::Done(Box::new(message)));
+                return Ok(());
+            }
+            Err(End::Halted(error)) if !self.is_told => return Err(error),
+            Err(End::Halted(error)) => (error.to_string(), Fault::Ours(String::new())),
+            Err(End::Exhausted(it)) => (it.told(&self.agent.name), Fault::Ours(String::new())),
+            Err(End::Failed(fault)) => (fault.to_string(), fault),
+            Err(End::CalledOff) => (Fault::Cancelled.to_string(), Fault::Cancelled),
+        };
+        let failed = masked_answer(self.failed(message, &fault), &self.engine.redactor);
+        self.tell(ChatEvent::Failed(Box::new(failed)));
+        Ok(())
+    }
+
+    /// What came of the answer, and why there is not more.
+    fn failed(&mut self, why: String, fault: &Fault) -> Assistant {
+        let model = &self.request.model;
+        let partial = self.partial.take().unwrap_or_else(|| Assistant {
+            api: self.engine.providers.api_name(model).into(),
+            provider: model.provider.clone(),
+            model: model.model.clone(),
+            timestamp: clock::now().unix_millis(),
+            ..Assistant::default()
+        });
+        let stop_reason = match fault {
+            Fault::Cancelled => StopReason::Aborted,
+            _ => StopReason::Error,
+        };
+        Assistant { stop_reason, error_message: Some(why), ..partial }
+    }
+}
+
+/// The message with the time that was told when it began.
+fn dated(called: Result<Answer, Box<Failure>>, at: Time) -> Result<Answer, Box<Failure>> {
+    match called {
+        Ok(mut answer) => {
+            answer.message.timestamp = at.unix_millis();
+            Ok(answer)
+        }
+        Err(mut failure) => {
+            failure.partial.timestamp = at.unix_millis();
+            Err(failure)
+        }
+    }
+}
+
+fn caller(request: &ChatRequest) -> Caller {
+    Caller {
+        agent: request.agent.clone(),
+        session: request.session_key.as_deref().map(session_ref),
+        claimed_session: None,
+        model: Some(request.model.to_string()),
+    }
+}
+
+/// The `beige` fields that this provider wrote into answers, each once.
+fn marks_of(messages: &[Message], provider: &str) -> Vec<Value> {
+    let mut marks: Vec<Value> = Vec::new();
+    for message in messages {
+        if let Message::Assistant(answer) = message
+            && answer.provider == provider
+            && let Some(mark) = answer.beige.as_ref().filter(|it| !marks.contains(it))
+        {
+            marks.push(mark.clone());
+        }
+    }
+    marks
+}
+
+/// Whether a client sees a part of the answer by it.
+fn is_content(delta: &Delta) -> bool {
+    match delta {
+        Delta::Text(_) | Delta::Thinking(_) | Delta::Redacted(_) | Delta::ToolCall(_) => true,
+        Delta::Signature(_) | Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => false,
+    }
+}
+
+/// Between a model and who listens: no piece shows a known secret, also where
+/// it is said in several. Every delta is passed on in its place, if need be
+/// with less text in it, so that the blocks that the pieces make stay the same.
+struct Veil<'a> {
+    redactor: &'a Redactor,
+    tell: &'a mut dyn FnMut(Delta),
+    said: MaskedStream,
+    is_thinking: bool,
+    /// The arguments of each call.
+    calls: HashMap<u64, MaskedStream>,
+}
+
+impl<'a> Veil<'a> {
+    fn new(redactor: &'a Redactor, tell: &'a mut dyn FnMut(Delta)) -> Self {
+        let said = MaskedStream::new(redactor);
+        Self { redactor, tell, said, is_thinking: false, calls: HashMap::new() }
+    }
+
+    fn pass(&mut self, delta: &Delta) {
+        match delta {
+            Delta::Text(piece) => self.say(piece, false),
+            Delta::Thinking(piece) => self.say(piece, true),
+            Delta::ToolCall(piece) => self.call(piece),
+            other => {
+                // Opaque data is of what was said before it.
+                self.release();
+                (self.tell)(other.clone());
+            }
+        }
+    }
+
+    /// Tells what is held: nothing more comes.
+    fn end(&mut self) {
+        self.release();
+        let mut calls: Vec<(u64, MaskedStream)> = self.calls.drain().collect();
+        calls.sort_by_key(|it| it.0);
+        for (slot, mut held) in calls {
+            let arguments = held.rest();
+            if !arguments.is_empty() {
+                let piece = CallPiece { slot, arguments, ..CallPiece::default() };
+                (self.tell)(Delta::ToolCall(piece));
+            }
+        }
+    }
+
+    fn say(&mut self, piece: &str, is_thinking: bool) {
+        if self.is_thinking != is_thinking {
+            self.release();
+            self.is_thinking = is_thinking;
+        }
+        let told = self.said.take(piece);
+        self.tell_said(told);
+    }
+
+    fn release(&mut self) {
+        let told = self.said.rest();
+        if !told.is_empty() {
+            self.tell_said(told);
+        }
+    }
+
+    fn tell_said(&mut self, told: String) {
+        (self.tell)(if self.is_thinking { Delta::Thinking(told) } else { Delta::Text(told) });
+    }
+
+    fn call(&mut self, piece: &CallPiece) {
+        // More of a call that is there parts no text.
+        if !self.calls.contains_key(&piece.slot) {
+            self.release();
+        }
+        let redactor = self.redactor;
+        let held = self.calls.entry(piece.slot).or_insert_with(|| MaskedStream::new(redactor));
+        let arguments = held.take(&piece.arguments);
+        let masked = |it: &String| redactor.mask(it).into_owned();
+        let (id, name) = (piece.id.as_ref().map(masked), piece.name.as_ref().map(masked));
+        (self.tell)(Delta::ToolCall(CallPiece { slot: piece.slot, id, name, arguments }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(deltas: &[Delta], want: &[Delta]) {
+        let redactor = Redactor::new();
+        redactor.learn("s3cret-key");
+        let mut told = Vec::new();
+        let mut tell = |delta| told.push(delta);
+        let mut veil = Veil::new(&redactor, &mut tell);
+        deltas.iter().for_each(|it| veil.pass(it));
+        veil.end();
+        assert_eq!(told, want);
+    }
+
+    fn text(text: &str) -> Delta {
+        Delta::Text(text.into())
+    }
+
+    fn piece(slot: u64, id: Option<&str>, arguments: &str) -> Delta {
+        let (id, arguments) = (id.map(str::to_owned), arguments.to_owned());
+        Delta::ToolCall(CallPiece { slot, name: id.clone(), id, arguments })
+    }
+
+    #[test]
+    fn what_is_no_secret_passes_as_it_is() {
+        let deltas = [
+            text("a"),
+            Delta::Thinking("b".into()),
+            Delta::Signature("s".into()),
+            text(""),
+            piece(0, Some("c"), "{\"x\""),
+            Delta::Redacted("r".into()),
+            piece(0, None, ": 1}"),
+            Delta::Stop(StopReason::ToolUse),
+        ];
+        check(&deltas, &deltas);
+    }
+
+    #[test]
+    fn a_secret_in_pieces_is_never_told() {
+        for cut in 1..10 {
+            let (first, second) = "s3cret-key".split_at(cut);
+            check(&[text(first), text(second)], &[text(""), text("••••")]);
+            let begin = piece(0, Some("c"), "");
+            let calls = [begin.clone(), piece(0, None, first), piece(0, None, second)];
+            check(&calls, &[begin, piece(0, None, ""), piece(0, None, "••••")]);
+        }
+    }
+
+    #[test]
+    fn what_is_held_is_told_before_what_parts_it() {
+        let stop = Delta::Stop(StopReason::Stop);
+        check(&[text("a s3"), stop.clone()], &[text("a "), text("s3"), stop]);
+        let call = piece(0, Some("c"), "");
+        check(&[text("s3"), call.clone()], &[text(""), text("s3"), call.clone()]);
+        check(
+            &[call.clone(), text("s3"), call.clone()],
+            &[call.clone(), text(""), call, text("s3")],
+        );
+    }
+
+    #[test]
+    fn secrets_in_mixed_pieces_of_calls_are_masked_in_each() {
+        let deltas = [
+            piece(0, Some("s3cret-key"), "s3cr"),
+            piece(1, Some("b"), "s3cret"),
+            piece(0, None, "et-key!"),
+            piece(1, None, "-k"),
+        ];
+        let want = [
+            piece(0, Some("••••"), ""),
+            piece(1, Some("b"), ""),
+            piece(0, None, "••••!"),
+            piece(1, None, ""),
+            piece(1, None, "s3cret-k"),
+        ];
+        check(&deltas, &want);
+    }
+}

@@ -1,0 +1,144 @@
+//! The message as far as it has come, in the JSON of pi's session files: what
+//! its event protocol calls `partial`. It is written from the answer as it
+//! stands and held nowhere.
+
+use serde::Serialize;
+use serde::ser::{SerializeSeq, Serializer};
+use serde_json::{Map, Value};
+
+use super::{Assembly, Part, unfinished};
+use crate::message::{StopReason, ToolCall, Usage};
+
+/// An answer on its way, as its JSON.
+#[derive(Clone, Copy, Debug)]
+pub struct SoFar<'a>(pub(super) &'a Assembly);
+
+/// The fields of a message, in pi's order.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Fields<'a> {
+    role: &'static str,
+    content: Parts<'a>,
+    api: &'a str,
+    provider: &'a str,
+    model: &'a str,
+    usage: &'a Usage,
+    stop_reason: StopReason,
+    timestamp: i64,
+}
+
+/// The blocks.
+struct Parts<'a>(&'a [Part]);
+
+/// A call with the arguments that can be seen so far.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Call<'a> {
+    r#type: &'static str,
+    id: &'a str,
+    name: &'a str,
+    arguments: Map<String, Value>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thought_signature: Option<&'a str>,
+}
+
+impl Serialize for SoFar<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let message = &self.0.message;
+        let fields = Fields {
+            role: "assistant",
+            content: Parts(&self.0.parts),
+            api: &message.api,
+            provider: &message.provider,
+            model: &message.model,
+            usage: &message.usage,
+            // Until it is known, as pi has it.
+            stop_reason: StopReason::Stop,
+            timestamp: message.timestamp,
+        };
+        fields.serialize(to)
+    }
+}
+
+impl Serialize for Parts<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut list = to.serialize_seq(Some(self.0.len()))?;
+        for part in self.0 {
+            match part {
+                Part::Done(block) => list.serialize_element(block)?,
+                Part::Call { call, arguments } => {
+                    list.serialize_element(&Call::of(call, arguments))?;
+                }
+            }
+        }
+        list.end()
+    }
+}
+
+impl<'a> Call<'a> {
+    fn of(call: &'a ToolCall, arguments: &str) -> Self {
+        Self {
+            r#type: "toolCall",
+            id: &call.id,
+            name: &call.name,
+            arguments: unfinished::arguments(arguments),
+            thought_signature: call.thought_signature.as_deref(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::clock::Time;
+    use crate::config::{ModelRef, Price};
+    use crate::provider::{CallPiece, Delta};
+
+    fn assembly(deltas: &[Delta]) -> Assembly {
+        let model = ModelRef { provider: "p".into(), model: "m".into() };
+        let price = Price { input: 1.0, output: 2.0, ..Price::default() };
+        let mut assembly = Assembly::new("replay", &model, Time::from_unix_millis(7));
+        assembly = assembly.at(Some(price));
+        for delta in deltas {
+            assembly.take(delta.clone());
+        }
+        assembly
+    }
+
+    fn call(arguments: &str) -> Delta {
+        let (id, name) = (Some("c".to_owned()), Some("exec".to_owned()));
+        Delta::ToolCall(CallPiece { slot: 0, id, name, arguments: arguments.into() })
+    }
+
+    #[test]
+    fn nothing_yet_is_a_message_all_the_same() {
+        let usage = json!({"input": 0, "output": 0, "cacheRead": 0, "cacheWrite": 0,
+            "totalTokens": 0, "cost": {"input": 0.0, "output": 0.0, "cacheRead": 0.0,
+            "cacheWrite": 0.0, "total": 0.0}});
+        let want = json!({"role": "assistant", "content": [], "api": "replay", "provider": "p",
+            "model": "m", "usage": usage, "stopReason": "stop", "timestamp": 7});
+        assert_eq!(serde_json::to_value(assembly(&[]).so_far()).ok(), Some(want));
+    }
+
+    #[test]
+    fn blocks_stand_in_it_as_far_as_they_have_come() {
+        let usage = Usage { input: 1_000_000, output: 500_000, ..Usage::default() };
+        let deltas = [
+            Delta::Thinking("hm".into()),
+            Delta::Signature("s".into()),
+            Delta::Text("I ".into()),
+            Delta::Usage(usage),
+            call("{\"command\": \"ec"),
+        ];
+        let message = serde_json::to_value(assembly(&deltas).so_far()).unwrap_or_default();
+        let want = json!([{"type": "thinking", "thinking": "hm", "thinkingSignature": "s"},
+            {"type": "text", "text": "I "},
+            {"type": "toolCall", "id": "c", "name": "exec", "arguments": {"command": "ec"}}]);
+        assert_eq!(message["content"], want);
+        let usage = &message["usage"];
+        let counted = json!([usage["totalTokens"], usage["cost"]["total"]]);
+        assert_eq!(counted, json!([1_500_000, 2.0]));
+    }
+}
