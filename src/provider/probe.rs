@@ -153,9 +153,8 @@ fn models(body: impl Read) -> Probe {
         #[serde(alias = "name")]
         id: String,
     }
-    let id = |it: Model| it.id.strip_prefix("models/").map(str::to_owned).unwrap_or(it.id);
     match serde_json::from_reader::<_, List>(body.take(LONGEST_LIST)) {
-        Ok(list) => Probe::Answers(Some(list.data.into_iter().map(id).collect())),
+        Ok(list) => Probe::Answers(Some(list.data.into_iter().map(|it| it.id).collect())),
         Err(error) if error.is_io() => {
             Probe::Failed(Obstacle::Silence, "its list of models breaks off".into())
         }
@@ -269,7 +268,7 @@ mod tests {
         let (probe, head) = against_in(Api::GoogleGenerativeAi, list);
         assert!(head.starts_with("GET /v1/models?pageSize=1000 HTTP/1.1\r\n"), "{head}");
         assert!(head.to_lowercase().contains("x-goog-api-key: sk-very-secret\r\n"), "{head}");
-        assert_eq!(probe, Probe::Answers(Some(vec!["m1".into()])));
+        assert_eq!(probe, Probe::Answers(Some(vec!["models/m1".into()])));
         let refused =
             "HTTP/1.1 400 No\r\nContent-Length: 28\r\n\r\n{\"reason\":\"API_KEY_INVALID\"}";
         let (probe, _) = against_in(Api::GoogleGenerativeAi, refused);
