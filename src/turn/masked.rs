@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::message::{Assistant, Block, Content, Message};
+use crate::message::{Assistant, Block, Content, Message, Thinking};
 use crate::secret::Redactor;
 
 /// The message without a secret.
