@@ -7,6 +7,7 @@ use std::io::Write;
 
 use serde_json::{Value, json};
 
+use crate::faults::{case, check_all};
 use crate::support::{Answer, Dialect, ModelServer, Part, Said, World, provider_in, some_world};
 
 /// A model that is given a budget for its thoughts.
@@ -284,7 +285,8 @@ fn nothing_is_waited_for_after_the_end() {
     server.play([says("whole").hold(&gate)]);
     assert_eq!(world.answer("api:1", "go"), "whole");
     let broken = json!({"type": "error", "error": {"type": "api_error", "message": "it broke"}});
-    server.play([begun("half").with(broken).hold(&gate)]);
+    let half = begun("half").with(broken).hold(&gate);
+    server.play([half.clone(), half.clone(), half]);
     let reply = world.prompt("api:2", "go");
     assert!(reply.status == 502 && reply.text().contains("it broke"), "{}", reply.text());
     // The slot is free, whatever became of the connection.
@@ -333,42 +335,30 @@ fn calls_without_arguments_or_with_broken_ones_are_answered() {
 fn what_breaks_is_told_and_the_session_goes_on() {
     let server = ModelServer::new();
     let world = serving(&server, "model: 'm'", "");
-    let check = |answer: Answer, category: &str, word: &str| {
-        let shown = format!("{answer:?}");
-        let before = server.asked().len();
-        let key = format!("api:{before}");
-        server.play([answer]);
-        let told = world.events(&key, "go");
-        let end = told.last().expect("an event");
-        assert_eq!(json!([end["type"], end["category"]]), json!(["error", category]), "{shown}");
-        let message = end["message"].as_str().unwrap_or_default();
-        assert!(message.contains("`p`") && message.contains(word), "{shown}: {message}");
-        assert_eq!(server.asked().len(), before + 1, "it was asked again: {shown}");
-        server.play([says("fine")]);
-        assert_eq!(world.answer(&key, "more"), "fine", "{shown}");
-    };
     let broken = |kind: &str| {
         let error = json!({"type": kind, "message": "for that reason"});
         begun("half").with(json!({"type": "error", "error": error}))
     };
-    check(broken("overloaded_error"), "unavailable", "for that reason");
-    check(broken("rate_limit_error"), "rate_limit", "for that reason");
-    check(broken("invalid_request_error"), "refused", "for that reason");
-    check(begun("half"), "cut", "cut off");
-    check(begun("half").cut(), "cut", "");
-    check(begun("half").reset(), "cut", "");
-    check(Answer::stream(), "cut", "cut off");
-    check(begun("half").bytes("data: {{{\n\n"), "unavailable", "not valid JSON");
-    check(error(529, "overloaded_error", "Overloaded"), "unavailable", "529");
-    check(error(401, "authentication_error", "invalid x-api-key"), "refused", "apiKey");
-    check(error(404, "not_found_error", "model: m"), "refused", "model: m");
-    check(error(413, "request_too_large", "too large"), "context_length", "413");
     let long = "prompt is too long: 210000 tokens > 200000 maximum";
-    check(error(400, "invalid_request_error", long), "context_length", "210000");
-    check(Answer::status(200, "<!DOCTYPE html><title>Hi</title>"), "refused", "baseUrl");
     let refusal =
         json!({"stop_reason": "refusal", "stop_details": {"explanation": "It is harmful."}});
-    check(begun("half").stops(refusal).end(), "refused", "It is harmful");
+    let cases = [
+        case(broken("overloaded_error"), "unavailable", &["for that reason"]),
+        case(broken("invalid_request_error"), "refused", &["for that reason"]),
+        case(begun("half"), "cut", &["cut off"]),
+        case(begun("half").cut(), "cut", &[""]),
+        case(begun("half").reset(), "cut", &[""]),
+        case(Answer::stream(), "cut", &["cut off"]),
+        case(begun("half").bytes("data: {{{\n\n"), "unavailable", &["not valid JSON"]),
+        case(error(529, "overloaded_error", "Overloaded"), "unavailable", &["529"]),
+        case(error(401, "authentication_error", "invalid x-api-key"), "refused", &["apiKey"]),
+        case(error(404, "not_found_error", "model: m"), "refused", &["model: m"]),
+        case(error(413, "request_too_large", "too large"), "context_length", &["413"]),
+        case(error(400, "invalid_request_error", long), "context_length", &["210000"]),
+        case(Answer::status(200, "<!DOCTYPE html><title>Hi</title>"), "refused", &["baseUrl"]),
+        case(begun("half").stops(refusal).end(), "refused", &["It is harmful"]),
+    ];
+    check_all(&world, &server, &says("fine"), &cases);
 }
 
 #[test]
@@ -381,7 +371,8 @@ fn a_cut_call_is_not_run() {
         .with(json!({"type": "content_block_start", "index": 1, "content_block": block}))
         .with(json!({"type": "content_block_delta", "index": 1, "delta": piece}))
         .with(json!({"type": "content_block_stop", "index": 1}));
-    server.play([half.cut(), says("fine")]);
+    let cut = half.cut();
+    server.play([cut.clone(), cut.clone(), cut, says("fine")]);
     assert_eq!(world.prompt("api:1", "go").status, 502);
     assert_eq!(world.answer("api:1", "more"), "fine");
     // D1: neither the call nor a result of it is sent.

@@ -23,24 +23,25 @@ fn serving(server: &ModelServer, fields: &str) -> World {
 }
 
 /// What is answered to every call of a prompt, and how that prompt ends.
-struct Case {
+pub(crate) struct Case {
     answer: Answer,
     category: &'static str,
     words: Vec<&'static str>,
 }
 
-fn case(answer: Answer, category: &'static str, words: &[&'static str]) -> Case {
+pub(crate) fn case(answer: Answer, category: &'static str, words: &[&'static str]) -> Case {
     Case { answer, category, words: words.to_vec() }
 }
 
-/// Plays each to a session of its own, all at once.
+/// Plays each to a session of its own, all at once; `fine` is an answer `fine`.
 #[track_caller]
-fn check_all(world: &World, server: &ModelServer, cases: &[Case]) {
+pub(crate) fn check_all(world: &World, server: &ModelServer, fine: &Answer, cases: &[Case]) {
     let answers: Vec<Answer> = cases.iter().map(|it| it.answer.clone()).collect();
+    let fine = fine.clone();
     server.answer_by(move |asked| {
         let said = asked.last_user();
         let number = said.strip_prefix("case ").and_then(|it| it.parse::<usize>().ok());
-        number.map_or_else(|| says("fine"), |it| answers[it].clone())
+        number.map_or_else(|| fine.clone(), |it| answers[it].clone())
     });
     thread::scope(|scope| {
         for (number, case) in cases.iter().enumerate() {
@@ -118,7 +119,7 @@ fn a_refusal_is_an_error_that_says_what_to_do() {
         "type": "invalid_request_error", "code": "context_length_exceeded"}});
     cases.push(case(Answer::status(400, &too_long.to_string()), "context_length", &[]));
     cases.push(case(Answer::status(500, &too_long.to_string()), "unavailable", &[]));
-    check_all(&world, &server, &cases);
+    check_all(&world, &server, &says("fine"), &cases);
     world.verify_audit();
     // No ghost asks once more: all that could has ended with the gateway.
     let count = server.asked().len();
@@ -235,7 +236,7 @@ fn a_stream_that_fails_is_no_answer() {
     }
     let torn = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nx\r\n";
     cases.push(case(Answer::raw_bytes(torn).cut(), "cut", &[]));
-    check_all(&world, &server, &cases);
+    check_all(&world, &server, &says("fine"), &cases);
     world.verify_audit();
 }
 
@@ -425,7 +426,7 @@ fn a_redirect_takes_no_key_along() {
     let to = format!("http://127.0.0.1:{}/v1/chat/completions", other.port());
     let redirect = |status| Answer::status(status, "").header("Location", &to);
     let cases = [301, 302, 303, 307, 308].map(|it| case(redirect(it), "refused", &["`p`"]));
-    check_all(&world, &server, &cases);
+    check_all(&world, &server, &says("fine"), &cases);
     assert_eq!(other.connections(), 0);
 }
 
@@ -568,7 +569,7 @@ fn what_never_ends_is_cut_and_costs_no_memory() {
         Answer::stream().bytes("data: ").flood(&[b'j'; 8192], MUCH).cut(),
         Answer::raw_bytes(b"HTTP/1.1 500 No\r\n\r\n").flood(&[b'j'; 8192], MUCH).cut(),
     ];
-    check_all(&world, &server, &cases.map(|it| case(it, "unavailable", &["`p`"])));
+    check_all(&world, &server, &says("fine"), &cases.map(|it| case(it, "unavailable", &["`p`"])));
     let after = peak_memory(pid);
     assert!(after < before + 64_000, "{before} kB before, {after} kB after");
 }
