@@ -128,7 +128,8 @@ fn budget_of(level: ThinkingLevel) -> u64 {
 
 /// Tokens of the answer itself: the field is required.
 fn answer_tokens(request: &Request<'_>) -> u64 {
-    let wanted = request.max_tokens.or(request.facts.max_tokens).unwrap_or(facts::MAX_TOKENS);
+    let known = request.facts.output_limit().unwrap_or(facts::MAX_TOKENS);
+    let wanted = request.max_tokens.unwrap_or(known);
     wanted.min(most(request)).max(1)
 }
 
@@ -138,7 +139,7 @@ fn all_tokens(request: &Request<'_>) -> u64 {
 }
 
 fn most(request: &Request<'_>) -> u64 {
-    request.facts.max_tokens.unwrap_or(u64::MAX)
+    request.facts.output_limit().unwrap_or(u64::MAX)
 }
 
 fn manner(id: &str) -> Manner {
@@ -202,7 +203,7 @@ mod tests {
 
     /// What is said of thinking with room for any budget.
     fn said(id: &str, thinking: ThinkingLevel) -> Value {
-        let facts = ModelFacts { max_tokens: Some(64_000), ..ModelFacts::default() };
+        let facts = ModelFacts { known_max_tokens: Some(64_000), ..ModelFacts::default() };
         let plan = of(id, thinking, &facts, None, true);
         json!([plan.thinking, plan.effort])
     }
