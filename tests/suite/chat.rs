@@ -295,14 +295,15 @@ fn another_model_answers_while_nothing_was_said() {
 fn once_something_was_said_a_failure_is_the_end() {
     let server = ModelServer::new();
     let world = serving_two(&server);
+    // It ends as no secret begins: what could be one is told later.
     let error = json!({"error": {"message": "overloaded", "code": 529}});
     for (number, answer) in [
-        Answer::stream().text("half").cut(),
-        Answer::stream().text("half").reset(),
-        Answer::stream().text("half").event(&error).done(),
+        Answer::stream().text("half.").cut(),
+        Answer::stream().text("half.").reset(),
+        Answer::stream().text("half.").event(&error).done(),
         // It ended well for HTTP, and without the end of an answer.
-        Answer::stream().text("half"),
-        Answer::stream().text("half").data("{broken").finish("stop").done(),
+        Answer::stream().text("half."),
+        Answer::stream().text("half.").data("{broken").finish("stop").done(),
     ]
     .into_iter()
     .enumerate()
@@ -311,7 +312,7 @@ fn once_something_was_said_a_failure_is_the_end() {
         let told = events(&world, "go");
         assert_eq!(kinds(&told), ["start", "text_start", "text_delta", "error"], "{number}");
         let error = &last(&told)["error"];
-        assert_eq!(error["content"], json!([{"type": "text", "text": "half"}]), "{number}");
+        assert_eq!(error["content"], json!([{"type": "text", "text": "half."}]), "{number}");
         assert_eq!(error["stopReason"], "error");
         assert!(error["errorMessage"].is_string(), "{error}");
         assert_eq!(server.asked().len(), number + 1, "nobody else was asked");
