@@ -291,7 +291,7 @@ fn an_answer_may_be_cut_into_pieces_anywhere() {
     let text = "那 é 🛶 \"quoted\\\"";
     let said = Said {
         parts: vec![Part::Thinking("hm 那".into(), Some("sig".into())), Part::Text(text.into())],
-        stop: Stop::Stop,
+        stop: Stop::End,
         input: 7,
         output: 3,
     };

@@ -321,7 +321,7 @@ pub(super) fn answer(said: &Said) -> Answer {
         answer = with_part(answer, index, part);
     }
     let reason = match said.stop {
-        Stop::Stop => "end_turn",
+        Stop::End => "end_turn",
         Stop::Length => "max_tokens",
         Stop::ToolUse => "tool_use",
     };

@@ -257,7 +257,7 @@ pub(super) fn answer(said: &Said) -> Answer {
         };
     }
     let reason = match said.stop {
-        super::script::Stop::Stop => "stop",
+        super::script::Stop::End => "stop",
         super::script::Stop::Length => "length",
         super::script::Stop::ToolUse => "tool_calls",
     };

@@ -273,7 +273,7 @@ pub(super) fn answer(said: &Said) -> Answer {
     let usage = json!({"input_tokens": said.input, "output_tokens": said.output,
         "input_tokens_details": {"cached_tokens": 0}, "total_tokens": said.input + said.output});
     match said.stop {
-        Stop::Stop | Stop::ToolUse => answer.ends("completed", output, json!({ "usage": usage })),
+        Stop::End | Stop::ToolUse => answer.ends("completed", output, json!({ "usage": usage })),
         Stop::Length => {
             let why = json!({"reason": "max_output_tokens"});
             answer.ends("incomplete", output, json!({"usage": usage, "incomplete_details": why}))

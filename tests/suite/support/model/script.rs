@@ -54,7 +54,7 @@ pub(crate) enum Part {
 /// Why an answer ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
-    Stop,
+    End,
     Length,
     ToolUse,
 }
@@ -64,7 +64,7 @@ impl Said {
     pub(crate) fn new(parts: impl IntoIterator<Item = Part>) -> Self {
         let parts: Vec<Part> = parts.into_iter().collect();
         let has_calls = parts.iter().any(|it| matches!(it, Part::Call(..)));
-        let stop = if has_calls { Stop::ToolUse } else { Stop::Stop };
+        let stop = if has_calls { Stop::ToolUse } else { Stop::End };
         Self { parts, stop, input: 7, output: 3 }
     }
 
