@@ -224,6 +224,7 @@ impl<'a> Chain<'a> {
         }
         let choice = self.choices[index];
         if std::mem::replace(&mut self.current, index) != index {
+            tries.shrinks = 0;
             steps.falls_back(choice);
         }
         choice

@@ -279,16 +279,26 @@ fn a_summary_that_hangs_is_given_up_and_every_message_is_answered() {
         true => Answer::stream().hold(&gate),
         false => says("fine"),
     });
-    let fields = "models: { m: { contextWindow: 16000 } }, timeouts: { firstByteSeconds: 1, \
-                  idleSeconds: 1 },";
-    let world = with_window(&server, fields);
-    fill(&world, "api:1");
-    for _ in 0..2 {
-        let events = world.events("api:1", &long(3));
-        assert_eq!(events.last().map(|it| &it["response"]), Some(&json!("fine")));
-        assert_eq!(of_kind(&events, "compaction_end")[0]["compacted"], false);
+    // By the provider's own limits, and by that of a turn in which nothing
+    // happens.
+    let patience = [("timeouts: { firstByteSeconds: 3, idleSeconds: 3 },", ""), ("", "3")];
+    for (timeouts, inactivity) in patience {
+        let world = some_world();
+        let limits = match inactivity {
+            "" => String::new(),
+            it => format!("limits: {{ inactivitySeconds: {it} }},"),
+        };
+        let fields = format!("models: {{ m: {{ contextWindow: 16000 }} }}, {timeouts}");
+        world.model_of(&server, &fields, &world.agent("a", "", &limits));
+        world.start_gateway();
+        fill(&world, "api:1");
+        for _ in 0..2 {
+            let events = world.events("api:1", &long(3));
+            assert_eq!(events.last().map(|it| &it["response"]), Some(&json!("fine")));
+            assert_eq!(of_kind(&events, "compaction_end")[0]["compacted"], false);
+        }
+        assert_eq!(running(&world), 0);
     }
-    assert_eq!(running(&world), 0);
 }
 
 #[test]

@@ -307,7 +307,7 @@ fn says_something(part: &Value) -> bool {
 }
 
 fn result_part(id: &str, name: &str, said: String, is_error: bool, images: Vec<Value>) -> Value {
-    let said = if said.is_empty() { "(no output)".into() } else { said };
+    let said = if said.trim().is_empty() { "(no output)".into() } else { said };
     let field = if is_error { "error" } else { "output" };
     let mut result = json!({"id": id, "name": name, "response": {field: said}});
     if !images.is_empty() {

@@ -296,7 +296,7 @@ fn an_answer_with_calls_is_followed_by_its_results_in_order() {
     let got = asked(OLD).contents(json!([
         {"role": "user", "content": [text("a"), text("b")]},
         answer(OLD, json!([text("Let me run that."), call("1"), call("2")])),
-        result("2", json!([])),
+        result("2", json!([text(" \n")])),
         result("1", json!([text("out")])),
         answer(OLD, json!([call("3")])),
         {"role": "toolResult", "toolCallId": "3", "content": "gone", "isError": true},
@@ -510,7 +510,7 @@ impl Dice {
 
     fn content(&mut self) -> Value {
         if self.below(4) == 0 {
-            return self.one_of(&[json!("text"), json!(""), json!(null)]);
+            return self.one_of(&[json!("text"), json!(""), json!(" "), json!(null)]);
         }
         let count = self.below(3);
         (0..count).map(|_| self.block()).collect()
