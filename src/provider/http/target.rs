@@ -2,12 +2,13 @@
 //! the words for what it does wrong. Knows the secrets of this server, and
 //! masks them in all that is said of it.
 
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use ureq::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ureq::http::response::Parts;
-use ureq::http::{Request, Response};
+use ureq::http::{Request, Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
 use ureq::{Agent, Body, Proxy, SendBody};
 
@@ -77,6 +78,15 @@ impl Target {
         self.endpoint.proxy.is_some()
     }
 
+    /// Whether a name is looked up on the way: with a time limit ureq does that
+    /// on a thread of its own, for each call, also where a connection is kept.
+    pub(super) fn is_named(&self) -> bool {
+        let uri = self.endpoint.base_url.parse::<Uri>().ok();
+        let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+        let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
+        self.has_proxy() || !is_address
+    }
+
     /// The place of a setting of this provider.
     pub(super) fn setting(&self, name: &str) -> String {
         format!("llm.providers.{}.{name}", self.provider)
@@ -104,7 +114,7 @@ impl Target {
             .max_response_header_size(LARGEST_HEAD)
             .input_buffer_size(BUFFER)
             .output_buffer_size(BUFFER)
-            .timeout_resolve(Some(connect))
+            .timeout_resolve(self.is_named().then_some(connect))
             .timeout_connect(Some(connect))
             .timeout_per_read(Some(silence))
             .timeout_per_write(Some(silence))

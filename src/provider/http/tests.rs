@@ -49,6 +49,22 @@ fn pool(endpoint: &Endpoint) -> Pool {
     Pool::new("p", NonZeroUsize::new(1), Box::new(make))
 }
 
+#[test]
+fn only_a_name_is_looked_up() {
+    for (url, proxy, want) in [
+        ("http://127.0.0.1:11434/v1", None, false),
+        ("http://[::1]:1/v1", None, false),
+        ("https://10.0.0.1/v1", None, false),
+        ("http://localhost:1/v1", None, true),
+        ("https://api.example.com/v1", None, true),
+        ("http://10.0.0.1/v1", Some("socks5://proxy:1"), true),
+    ] {
+        let endpoint = Endpoint { proxy: proxy.map(Secret::new), ..endpoint(url.into()) };
+        let target = Target::new("p", &endpoint, ("Authorization", "Bearer "));
+        assert_eq!(target.is_named(), want, "{url}");
+    }
+}
+
 /// A call; its text goes to `heard` piece by piece.
 fn call(
     pool: &Pool,
