@@ -1,8 +1,9 @@
-//! Ids and names of tool calls that the other side takes. Pure. A model gets its own
-//! ids back as they are, since some were trained on their form. All others are
-//! written anew as nine letters and digits: Mistral's models take nothing
-//! else, wherever they are served, and everyone takes that. The same history
-//! gives the same ids, so that its beginning stays in the provider's cache.
+//! Ids and names of tool calls that the other side takes. Pure. A model gets
+//! its own ids back as they are, since some were trained on their form. All
+//! others are written anew as nine letters and digits: Mistral's models take
+//! nothing else, wherever they are served, and everyone takes that. The same
+//! history gives the same ids, so that its beginning stays in the provider's
+//! cache.
 
 use std::collections::{HashSet, VecDeque};
 

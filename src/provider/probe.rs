@@ -27,6 +27,9 @@ const WHOLE: Duration = Duration::from_secs(30);
 /// Bytes of a list of models that are read.
 const LONGEST_LIST: u64 = 1024 * 1024;
 
+/// Bytes of an error that are read.
+const LONGEST_ERROR: u64 = 8 * 1024;
+
 /// What a look at a provider shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Probe {
@@ -35,7 +38,8 @@ pub enum Probe {
     /// It answered 200, and these are the models it lists; `None` if what it
     /// answered is no such list.
     Answers(Option<Vec<String>>),
-    /// It answered 401 or 403: it is there, and takes no call with this key.
+    /// It answered 401 or 403, or 400 and that it is for the key: it is there,
+    /// and takes no call with this key.
     KeyRefused(u16),
     /// It answered something else: it is there, and may know no list of models.
     Reached(u16),
@@ -109,6 +113,7 @@ fn ask(target: &Target, question: &Wire, roots: RootCerts, whole: Duration) -> P
         Ok(mut response) => match response.status().as_u16() {
             200 => models(response.body_mut().as_reader()),
             status @ (401 | 403) => Probe::KeyRefused(status),
+            400 if names_key(response.body_mut().as_reader()) => Probe::KeyRefused(400),
             status => Probe::Reached(status),
         },
         Err(error) => {
@@ -127,14 +132,25 @@ fn cause(error: &Error) -> String {
     }
 }
 
-/// The ids of a list of models, if it is one and comes to an end.
+/// Whether an error is Google's for a key that it does not know.
+fn names_key(body: impl Read) -> bool {
+    let mut error = Vec::new();
+    // What came of it is enough.
+    let _ = body.take(LONGEST_ERROR).read_to_end(&mut error);
+    String::from_utf8_lossy(&error).contains("API_KEY_INVALID")
+}
+
+/// The ids of a list of models, if it is one and comes to an end. Google's has
+/// other words.
 fn models(body: impl Read) -> Probe {
     #[derive(Deserialize)]
     struct List {
+        #[serde(alias = "models")]
         data: Vec<Model>,
     }
     #[derive(Deserialize)]
     struct Model {
+        #[serde(alias = "name")]
         id: String,
     }
     match serde_json::from_reader::<_, List>(body.take(LONGEST_LIST)) {
@@ -247,6 +263,16 @@ mod tests {
         assert!(head.contains("x-api-key: sk-very-secret\r\n"), "{head}");
         assert!(head.contains("anthropic-version: 2023-06-01\r\n"), "{head}");
         assert_eq!(probe, Probe::Answers(Some(vec!["m1".into()])));
+        let list =
+            "HTTP/1.1 200 OK\r\nContent-Length: 33\r\n\r\n{\"models\":[{\"name\":\"models/m1\"}]}";
+        let (probe, head) = against_in(Api::GoogleGenerativeAi, list);
+        assert!(head.starts_with("GET /v1/models?pageSize=1000 HTTP/1.1\r\n"), "{head}");
+        assert!(head.to_lowercase().contains("x-goog-api-key: sk-very-secret\r\n"), "{head}");
+        assert_eq!(probe, Probe::Answers(Some(vec!["models/m1".into()])));
+        let refused =
+            "HTTP/1.1 400 No\r\nContent-Length: 28\r\n\r\n{\"reason\":\"API_KEY_INVALID\"}";
+        let (probe, _) = against_in(Api::GoogleGenerativeAi, refused);
+        assert_eq!(probe, Probe::KeyRefused(400));
     }
 
     #[track_caller]
@@ -259,6 +285,7 @@ mod tests {
         check("HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n", Probe::KeyRefused(401));
         check("HTTP/1.1 403 No\r\nContent-Length: 0\r\n\r\n", Probe::KeyRefused(403));
         check("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", Probe::Reached(404));
+        check("HTTP/1.1 400 No\r\nContent-Length: 2\r\n\r\nno", Probe::Reached(400));
         // Followed, it would carry the key to whoever is named.
         let redirect =
             "HTTP/1.1 302 To\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n";

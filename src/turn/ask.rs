@@ -41,7 +41,7 @@ impl Progress<'_> {
     }
 
     /// Asks that model; `is_seen` is set once something of its answer is told.
-    fn call_model(
+    pub(super) fn call_model(
         &mut self,
         choice: &ModelChoice,
         watch: &mut Watch,

@@ -2,9 +2,11 @@
 //! secret, wherever a model says one or names its calls by one. What a person
 //! said stays as it is. Opaque data of a provider is none of our words.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
-use crate::message::{Assistant, Block, Content, Message};
+use crate::message::{Assistant, Block, Content, Message, Thinking};
 use crate::secret::Redactor;
 
 /// The message without a secret.
@@ -59,7 +61,7 @@ fn mask_blocks(blocks: &mut [Block], redactor: &Redactor) {
     for block in blocks {
         match block {
             Block::Text(it) => mask(&mut it.text, redactor),
-            Block::Thinking(it) => mask(&mut it.thinking, redactor),
+            Block::Thinking(it) => mask_thought(it, redactor),
             Block::ToolCall(it) => {
                 mask(&mut it.id, redactor);
                 mask(&mut it.name, redactor);
@@ -70,8 +72,49 @@ fn mask_blocks(blocks: &mut [Block], redactor: &Redactor) {
     }
 }
 
+/// A thought in other words is not the one that its provider signed, and would
+/// be refused when it goes back.
+fn mask_thought(thought: &mut Thinking, redactor: &Redactor) {
+    if let Cow::Owned(masked) = redactor.mask(&thought.thinking) {
+        thought.thinking = masked;
+        thought.thinking_signature = None;
+    }
+}
+
 fn mask(text: &mut String, redactor: &Redactor) {
-    if let std::borrow::Cow::Owned(masked) = redactor.mask(text) {
+    if let Cow::Owned(masked) = redactor.mask(text) {
         *text = masked;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::Assistant;
+
+    #[track_caller]
+    fn check(thinking: &str, want: (&str, Option<&str>)) {
+        let redactor = Redactor::new();
+        redactor.learn("sk-very-secret");
+        let thought = Thinking {
+            thinking: thinking.into(),
+            thinking_signature: Some("signed".into()),
+            ..Thinking::default()
+        };
+        let answer = Assistant { content: vec![Block::Thinking(thought)], ..Assistant::default() };
+        let Message::Assistant(masked) = message(Message::Assistant(Box::new(answer)), &redactor)
+        else {
+            panic!("it is an answer")
+        };
+        let [Block::Thinking(it)] = &masked.content[..] else { panic!("it is a thought") };
+        assert_eq!((it.thinking.as_str(), it.thinking_signature.as_deref()), want);
+    }
+
+    #[test]
+    fn a_thought_that_is_masked_is_signed_no_more() {
+        check("hm", ("hm", Some("signed")));
+        let masked = Redactor::new();
+        masked.learn("sk-very-secret");
+        check("it is sk-very-secret", (&masked.mask("it is sk-very-secret"), None));
     }
 }

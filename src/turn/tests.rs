@@ -17,6 +17,7 @@ use crate::error::{During, Error, Kind};
 use crate::message::{Message, StopReason};
 use crate::sandbox::Exit;
 use crate::session::Store;
+use crate::usage::Role;
 use crate::worker::Canceller;
 
 fn choice(model: &ModelRef) -> ModelChoice {

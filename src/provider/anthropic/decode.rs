@@ -9,16 +9,14 @@ use serde_json::Value;
 
 use super::usage::Counts;
 use crate::message::StopReason;
+use crate::provider::body::{Body, Rest, beginning, broken};
 use crate::provider::field::{number, text};
-use crate::provider::sse::{Event, EventReader};
+use crate::provider::sse::Event;
 use crate::provider::think::ThinkSplitter;
 use crate::provider::{CallPiece, Decoder, Delta, Fault, failure, json};
 
 /// Largest answer, in bytes of what the model said.
 const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
-
-/// Largest answer that is not streamed, in bytes.
-const LARGEST_BODY: usize = 32 * 1024 * 1024;
 
 /// Most blocks of one answer, tool calls among them.
 const MOST_BLOCKS: usize = 1_024;
@@ -26,7 +24,7 @@ const MOST_BLOCKS: usize = 1_024;
 /// One answer on its way.
 pub(super) struct Answer {
     provider: String,
-    form: Form,
+    body: Body,
     text: ThinkSplitter,
     /// Blocks that have begun and not ended, by their index.
     open: BTreeMap<u64, Block>,
@@ -41,15 +39,6 @@ pub(super) struct Answer {
     has_message: bool,
     finish: Option<Finish>,
     is_done: bool,
-}
-
-/// How the answer is written.
-enum Form {
-    /// Nothing but white space yet.
-    Unknown,
-    Events(EventReader),
-    /// One JSON value, which is read when it has ended.
-    Whole(Vec<u8>),
 }
 
 /// A block on its way.
@@ -84,7 +73,7 @@ impl Answer {
     pub(super) fn new(provider: &str) -> Self {
         Self {
             provider: provider.to_owned(),
-            form: Form::Unknown,
+            body: Body::new(provider),
             text: ThinkSplitter::default(),
             open: BTreeMap::new(),
             newest: 0,
@@ -101,31 +90,17 @@ impl Answer {
 
 impl Decoder for Answer {
     fn feed(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let bytes = self.begin(bytes)?;
-        let mut events = Vec::new();
-        match &mut self.form {
-            Form::Unknown => (),
-            Form::Events(reader) => reader
-                .feed(bytes, &mut events)
-                .map_err(|it| broken(&self.provider, &it.to_string()))?,
-            Form::Whole(body) if body.len() + bytes.len() > LARGEST_BODY => {
-                let what = format!("more than {LARGEST_BODY} bytes in one piece");
-                return Err(broken(&self.provider, &what));
-            }
-            Form::Whole(body) => body.extend_from_slice(bytes),
+        if self.is_done {
+            return Ok(());
         }
+        let events = self.body.feed(bytes)?;
         self.take_events(&events, deltas)
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        match std::mem::replace(&mut self.form, Form::Unknown) {
-            Form::Unknown => (),
-            Form::Events(mut reader) => {
-                let mut events = Vec::new();
-                reader.end(&mut events);
-                self.take_events(&events, deltas)?;
-            }
-            Form::Whole(body) => {
+        match self.body.end() {
+            Rest::Events(events) => self.take_events(&events, deltas)?,
+            Rest::Whole(body) => {
                 self.take_chunk("", &body, deltas)?;
                 // It is one JSON value, so what it says is all there is.
                 if !self.has_message {
@@ -147,28 +122,6 @@ impl Decoder for Answer {
 }
 
 impl Answer {
-    /// Tells by the first byte how the answer is written; hands on the bytes
-    /// from there on.
-    fn begin<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Fault> {
-        if !matches!(self.form, Form::Unknown) || self.is_done {
-            return Ok(bytes);
-        }
-        let bytes = bytes.trim_ascii_start();
-        self.form = match bytes.first() {
-            None => Form::Unknown,
-            Some(b'{' | b'[') => Form::Whole(Vec::new()),
-            Some(b'<') => {
-                return Err(Fault::Refused(format!(
-                    "the provider `{0}` answered with an HTML page instead of a stream of events. \
-                     Check `llm.providers.{0}.baseUrl`.",
-                    self.provider
-                )));
-            }
-            Some(_) => Form::Events(EventReader::default()),
-        };
-        Ok(bytes)
-    }
-
     fn take_events(&mut self, events: &[Event], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
         for event in events {
             match event.data.trim_ascii() {
@@ -422,18 +375,4 @@ fn size(delta: &Delta) -> usize {
         Delta::ToolCall(it) => it.arguments.len(),
         _ => 0,
     }
-}
-
-/// The fault of an answer that cannot be read on.
-fn broken(provider: &str, what: &str) -> Fault {
-    let what = failure::one_line(what);
-    Fault::Unavailable(format!("the answer of the provider `{provider}` broke: {what}"))
-}
-
-/// What a person sees of a piece; `…` says that it was cut, perhaps in the
-/// middle of a secret.
-fn beginning(chunk: &[u8]) -> String {
-    let (shown, rest) = chunk.split_at(chunk.len().min(100));
-    let mark = if rest.is_empty() { "" } else { "…" };
-    format!("{}{mark}", String::from_utf8_lossy(shown))
 }

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::thinking::{self, Plan};
 use crate::message::{Assistant, Block, Content, Image, Message, Thinking, ToolCall, ToolResult};
-use crate::provider::ids::Ids;
+use crate::provider::ids::{Ids, sound_name};
 use crate::provider::{Fault, Origin, Request, ToolDefinition};
 
 /// The types of images that are taken.
@@ -321,12 +321,4 @@ fn written(it: &str) -> Option<Value> {
 
 fn is_plain(id: &str) -> bool {
     id.bytes().all(|it| it.is_ascii_alphanumeric() || b"_-".contains(&it))
-}
-
-/// A tool's name as it may stand in a call: models make some up that their own
-/// server then refuses.
-fn sound_name(name: &str) -> String {
-    let sound = |it: char| it.is_ascii_alphanumeric() || matches!(it, '_' | '-');
-    let name: String = name.chars().take(64).map(|it| if sound(it) { it } else { '_' }).collect();
-    if name.is_empty() { "unnamed".into() } else { name }
 }

@@ -40,6 +40,11 @@ impl Provider for Google {
         Box::new(Answer::new(&self.provider))
     }
 
+    fn question(&self, _base_url: &str) -> Wire {
+        // One page, as long as one may be.
+        Wire { path: "/models?pageSize=1000".into(), ..Wire::default() }
+    }
+
     fn key_header(&self) -> (&'static str, &'static str) {
         ("x-goog-api-key", "")
     }

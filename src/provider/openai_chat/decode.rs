@@ -7,21 +7,19 @@ use serde_json::Value;
 
 use super::calls::Calls;
 use crate::message::{StopReason, Usage};
+use crate::provider::body::{Body, Rest, beginning, broken};
 use crate::provider::field::{number, text};
-use crate::provider::sse::{Event, EventReader};
+use crate::provider::sse::Event;
 use crate::provider::think::ThinkSplitter;
 use crate::provider::{Decoder, Delta, Fault, failure, json};
 
 /// Largest answer, in bytes of what the model said.
 const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
 
-/// Largest answer that is not streamed, in bytes.
-const LARGEST_BODY: usize = 32 * 1024 * 1024;
-
 /// One answer on its way.
 pub(super) struct Answer {
     provider: String,
-    form: Form,
+    body: Body,
     content: ThinkSplitter,
     calls: Calls,
     /// Bytes of text, thinking and arguments so far.
@@ -29,15 +27,6 @@ pub(super) struct Answer {
     has_choice: bool,
     finish: Option<Finish>,
     is_done: bool,
-}
-
-/// How the answer is written.
-enum Form {
-    /// Nothing but white space yet.
-    Unknown,
-    Events(EventReader),
-    /// One JSON value, which is read when it has ended.
-    Whole(Vec<u8>),
 }
 
 /// How the answer ends by its server's word.
@@ -53,7 +42,7 @@ impl Answer {
     pub(super) fn new(provider: &str) -> Self {
         Self {
             provider: provider.to_owned(),
-            form: Form::Unknown,
+            body: Body::new(provider),
             content: ThinkSplitter::default(),
             calls: Calls::default(),
             said: 0,
@@ -66,31 +55,17 @@ impl Answer {
 
 impl Decoder for Answer {
     fn feed(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let bytes = self.begin(bytes)?;
-        let mut events = Vec::new();
-        match &mut self.form {
-            Form::Unknown => (),
-            Form::Events(reader) => reader
-                .feed(bytes, &mut events)
-                .map_err(|it| broken(&self.provider, &it.to_string()))?,
-            Form::Whole(body) if body.len() + bytes.len() > LARGEST_BODY => {
-                let what = format!("more than {LARGEST_BODY} bytes in one piece");
-                return Err(broken(&self.provider, &what));
-            }
-            Form::Whole(body) => body.extend_from_slice(bytes),
+        if self.is_done {
+            return Ok(());
         }
+        let events = self.body.feed(bytes)?;
         self.take_events(events, deltas)
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        match std::mem::replace(&mut self.form, Form::Unknown) {
-            Form::Unknown => (),
-            Form::Events(mut reader) => {
-                let mut events = Vec::new();
-                reader.end(&mut events);
-                self.take_events(events, deltas)?;
-            }
-            Form::Whole(body) => {
+        match self.body.end() {
+            Rest::Events(events) => self.take_events(events, deltas)?,
+            Rest::Whole(body) => {
                 self.take_chunk(&body, deltas)?;
                 // It is one JSON value, so what it says is all there is.
                 if !self.has_choice {
@@ -114,28 +89,6 @@ impl Decoder for Answer {
 }
 
 impl Answer {
-    /// Tells by the first byte how the answer is written; hands on the bytes
-    /// from there on.
-    fn begin<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Fault> {
-        if !matches!(self.form, Form::Unknown) || self.is_done {
-            return Ok(bytes);
-        }
-        let bytes = bytes.trim_ascii_start();
-        self.form = match bytes.first() {
-            None => Form::Unknown,
-            Some(b'{' | b'[') => Form::Whole(Vec::new()),
-            Some(b'<') => {
-                return Err(Fault::Refused(format!(
-                    "the provider `{0}` answered with an HTML page instead of a stream of events. \
-                     Check `llm.providers.{0}.baseUrl`.",
-                    self.provider
-                )));
-            }
-            Some(_) => Form::Events(EventReader::default()),
-        };
-        Ok(bytes)
-    }
-
     fn take_events(&mut self, events: Vec<Event>, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
         for event in events {
             if self.is_done {
@@ -285,20 +238,6 @@ impl Answer {
         deltas.push(Delta::Stop(stop));
         Ok(())
     }
-}
-
-/// The fault of an answer that cannot be read on.
-fn broken(provider: &str, what: &str) -> Fault {
-    let what = failure::one_line(what);
-    Fault::Unavailable(format!("the answer of the provider `{provider}` broke: {what}"))
-}
-
-/// What a person sees of a piece; `…` says that it was cut, perhaps in the
-/// middle of a secret.
-fn beginning(chunk: &[u8]) -> String {
-    let (shown, rest) = chunk.split_at(chunk.len().min(100));
-    let mark = if rest.is_empty() { "" } else { "…" };
-    format!("{}{mark}", String::from_utf8_lossy(shown))
 }
 
 /// The error that a chunk is, or holds.

@@ -152,7 +152,8 @@ impl Answer {
         }
     }
 
-    fn without_steps(mut self) -> Self {
+    /// Without anything that is written behind the head.
+    pub(crate) fn without_steps(mut self) -> Self {
         self.steps.clear();
         self
     }
@@ -178,6 +179,30 @@ impl Answer {
     /// Lines of events from here on end with CRLF.
     pub(crate) fn crlf(mut self) -> Self {
         self.crlf = true;
+        self
+    }
+
+    /// Its first steps, and nothing behind them.
+    pub(crate) fn first_steps(mut self, count: usize) -> Self {
+        self.steps.truncate(count);
+        self
+    }
+
+    /// The same with CRLF for every line end so far.
+    pub(crate) fn with_crlf(mut self) -> Self {
+        for step in &mut self.steps {
+            if let Step::Bytes(bytes) = step {
+                *bytes = String::from_utf8_lossy(bytes).replace('\n', "\r\n").into_bytes();
+            }
+        }
+        self
+    }
+
+    /// The same with that before each step so far.
+    pub(crate) fn with_comments(mut self, comment: &str) -> Self {
+        let steps = std::mem::take(&mut self.steps);
+        let comment = Step::Bytes(comment.as_bytes().to_vec());
+        self.steps = steps.into_iter().flat_map(|it| [comment.clone(), it]).collect();
         self
     }
 
