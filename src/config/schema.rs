@@ -102,6 +102,9 @@ const LONGEST: f64 = 1e7;
 
 const TEXTS: Shape = Shape::Map(Names::Any, &Shape::Text);
 const COUNT: Shape = Shape::Integer(0, i64::MAX);
+/// Seconds, of which 0 says the same as nothing.
+const MOST_SECONDS: Shape =
+    Shape::Either(&[Shape::Integer(0, LONGEST as i64), Shape::Number(0.0, LONGEST)]);
 
 /// The whole file.
 pub(crate) static ROOT: Shape = Shape::Object(&[
@@ -228,7 +231,7 @@ const EGRESS: Shape = Shape::Object(&[Field {
 const LIMITS: &[Field] = &[
     optional("maxTurns", Shape::Integer(1, 100_000)).or("200"),
     optional("maxToolOutputBytes", Shape::Integer(1, 64 << 20)).or("50000"),
-    optional("maxTurnSeconds", Shape::Number(0.0, LONGEST)),
+    optional("maxTurnSeconds", MOST_SECONDS),
     optional("maxTurnTokens", COUNT),
     optional("maxTurnCostUsd", PRICE),
     optional("inactivitySeconds", Shape::Number(0.0, LONGEST)).or("600"),

@@ -4,7 +4,7 @@
 use super::Handle;
 use crate::clock::now;
 use crate::config::ModelRef;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 use crate::session::{Listed, Page, Told, Which};
 use crate::worker::Cancel;
 
@@ -100,6 +100,23 @@ impl Handle {
         let _entered = self.engine.running.enter(&Cancel::never())?;
         self.engine.check_owner(session_key, agent)?;
         self.engine.check_model(agent, model)?;
-        self.engine.store.choose_model(session_key, model, now())
+        let key = self.key_of(agent, session_key)?;
+        self.engine.store.choose_model(&key, model, now())
+    }
+
+    /// The key that a session has, where its id is given; a key that has no
+    /// session yet is one all the same.
+    fn key_of(&self, agent: &str, session: &str) -> Result<String> {
+        let store = &self.engine.store;
+        if store.owner(session)?.is_some() {
+            return Ok(session.to_owned());
+        }
+        match store.find(Some(agent), session) {
+            Err(_) => Ok(session.to_owned()),
+            Ok(found) => store.listed(&found).key.ok_or_else(|| {
+                let text = format!("the session `{session}` has no key any more; resume it first");
+                Error::new(Kind::Missing, text)
+            }),
+        }
     }
 }

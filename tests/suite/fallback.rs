@@ -501,9 +501,19 @@ fn a_session_is_answered_by_the_model_that_was_chosen_for_it() {
     let body = json!({"message": "go", "sessionKey": "api:1", "model": m});
     assert_eq!(world.post("/api/agents/a/prompt", &body).json()["response"], "first");
     assert_eq!(world.answer("api:1", "go"), "other");
-    // A fresh session has no choice.
+    // A fresh session has no choice; the one before is chosen for by its id.
     world.post("/api/agents/a/sessions/new", &json!({"sessionKey": "api:1"}));
     assert_eq!(world.answer("api:1", "go"), "first");
+    let listed = world.get("/api/agents/a/sessions").json();
+    let id_of = |key: Value| {
+        let all = listed["sessions"].as_array().expect("sessions");
+        let found = all.iter().find(|it| it["key"] == key).expect("a session");
+        found["sessionId"].as_str().expect("an id").to_owned()
+    };
+    assert_eq!(choose(&world, &id_of(json!("api:2")), &n).0, 200);
+    assert_eq!(world.answer("api:2", "go"), "other");
+    let (status, answer) = choose(&world, &id_of(Value::Null), &n);
+    assert!(status == 404 && answer["error"].to_string().contains("resume"), "{answer}");
     world.run(["gateway", "stop"]).expect(0);
     let alone = world.run(["prompt", "a", "--session", "api:3", "go"]).expect(0);
     assert_eq!(alone.text(), "other\n");

@@ -119,9 +119,11 @@ fn count(node: &Node<'_>) -> Option<u64> {
 
 fn limits(node: &Node<'_>) -> Limits {
     let given = node.get("execTimeoutSeconds").duration();
+    let seconds = node.get("maxTurnSeconds").number();
     Limits {
         max_turns: node.get("maxTurns").whole(),
-        max_turn_time: node.get("maxTurnSeconds").duration().filter(|it| !it.is_zero()),
+        // Any time but none is a millisecond at least.
+        max_turn_time: seconds.filter(|it| *it > 0.0).and(node.get("maxTurnSeconds").duration()),
         max_turn_tokens: count(&node.get("maxTurnTokens")),
         max_turn_cost: node.get("maxTurnCostUsd").number().filter(|it| *it > 0.0),
         max_tool_output_bytes: node.get("maxToolOutputBytes").whole(),

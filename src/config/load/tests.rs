@@ -381,6 +381,8 @@ fn an_agents_models_are_in_their_order_and_each_says_how_it_is_used() {
     assert_eq!(agent.limits.max_turn_time, Some(Duration::from_secs(2)));
     assert_eq!(agent.limits.max_turn_tokens, None, "0 is no bound");
     assert_eq!(agent.limits.max_turn_cost, Some(0.5));
+    config["agents"]["a"]["limits"] = json!({"maxTurnSeconds": 0, "maxTurnCostUsd": 0});
+    assert_eq!(Case::new().config(&config).agents["a"].limits.max_turn_time, None);
 }
 
 #[test]

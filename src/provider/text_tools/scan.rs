@@ -254,8 +254,37 @@ impl Block {
     }
 }
 
-/// The first marker from there on, and where it stands.
+/// The first marker from there on, and where it stands. An end is looked for
+/// only up to the next beginning: of many blocks without one each would look
+/// through all the others.
 fn first_marker(body: &str, from: usize) -> Option<(usize, &'static str)> {
-    let find = |it: &'static str| Some((body.get(from..)?.find(it)? + from, it));
-    [OPENING, CLOSING].into_iter().filter_map(find).min()
+    let rest = body.get(from..)?;
+    let opening = rest.find(OPENING);
+    let closing = rest[..opening.unwrap_or(rest.len())].find(CLOSING);
+    let found = closing.map(|at| (at, CLOSING)).or(opening.map(|at| (at, OPENING)));
+    found.map(|(at, marker)| (from + at, marker))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_marker_that_comes_first_counts() {
+        let of = |body: &str, from| first_marker(body, from);
+        assert_eq!(of("a</tool_call>b<tool_call>", 0), Some((1, CLOSING)));
+        assert_eq!(of("a<tool_call>b</tool_call>", 0), Some((1, OPENING)));
+        assert_eq!(of("a<tool_call>b</tool_call>", 2), Some((13, CLOSING)));
+        assert_eq!(of("é nothing", 0), None);
+    }
+
+    /// Looked through once each, this takes a moment; else minutes.
+    #[test]
+    fn many_blocks_that_never_end_are_looked_through_once() {
+        let text = "<tool_call>\n{\"name\":\"exec\"\n".repeat(100_000);
+        let (mut scanner, mut pieces) = (Scanner::default(), Vec::new());
+        scanner.feed(&text, &mut pieces);
+        scanner.end(false, &mut pieces);
+        assert_eq!(pieces.len(), 100_000);
+    }
 }
