@@ -246,6 +246,40 @@ fn a_supervisor_that_waits_for_its_call_may_be_killed_or_stopped() {
     });
 }
 
+/// Stops every tool-client but PID 1 and its own supervisor, also one that does
+/// not run yet, until a file is there.
+const STOPPER: &str = r#"
+import os, sys
+print("ready", flush=True)
+def strike(it):
+    try:
+        stat = open(f"/proc/{it}/stat").read()
+        if "(tool-client)" in stat and stat.split(") ")[1][0] not in "TZ": os.kill(int(it), 19)
+    except OSError: pass
+while not os.path.exists("go"):
+    for it in os.listdir("/proc"):
+        if it.isdigit() and it not in ("1", sys.argv[1]): strike(it)
+"#;
+
+#[test]
+fn who_stops_what_is_being_started_holds_no_sandbox() {
+    on_either_kind(|world| {
+        world.start_gateway();
+        world.sh("true").expect(0);
+        fs::write(world.workspace("a").join("stop.py"), STOPPER).expect("written");
+        let mut stopper = started(world, "exec python3 stop.py $PPID");
+        // Each makes the resident start the next supervisor.
+        for _ in 0..5 {
+            let done = world.run(["exec", "a", "--timeout", "1", "--", "true"]);
+            assert!([0, 124, 125].contains(&done.code), "{} {}", done.code, done.stderr);
+        }
+        world.tool("write", json!({"path": "go", "content": ""}));
+        rest_of(&mut stopper);
+        assert_eq!(world.sh(ENTRANCE).expect(0).text(), "1\n");
+        assert_eq!(world.sh(ENTRANCE).expect(0).text(), "1\n");
+    });
+}
+
 #[test]
 fn the_file_tools_open_nothing_that_is_the_residents_own() {
     on_each_runtime(|world| {

@@ -14,6 +14,7 @@ use tool_client::frame;
 
 use super::reaper::Reaper;
 use super::supervisor::{Supervisor, Waiting};
+use super::waker::Waker;
 use super::wards::Wards;
 use crate::conversation::hung_up;
 
@@ -29,6 +30,9 @@ const RETRY: Duration = Duration::from_millis(50);
 /// The least time between two supervisors that are started ahead and killed
 /// before they got a call.
 const AHEAD_AGAIN: Duration = Duration::from_millis(200);
+
+/// What a start needs.
+type Hands<'a> = (&'a Reaper, &'a Waker);
 
 /// The calls that wait, and when the next supervisor may be started.
 #[derive(Default)]
@@ -55,7 +59,7 @@ impl Calls {
     }
 
     /// Hands over what can be handed over, and starts what is needed.
-    pub(crate) fn advance(&mut self, wards: &mut Wards, reaper: &Reaper, now: Instant) {
+    pub(crate) fn advance(&mut self, wards: &mut Wards, hands: Hands<'_>, now: Instant) {
         for it in wards.taken_back() {
             self.waiting.push_front(it);
         }
@@ -65,7 +69,7 @@ impl Calls {
                 Ok(()) => self.ahead_at = Some(now),
                 Err(waiting) => {
                     self.waiting.push_front(waiting);
-                    if !self.start(wards, reaper, now) {
+                    if !self.start(wards, hands, now) {
                         break;
                     }
                 }
@@ -73,7 +77,7 @@ impl Calls {
         }
         if self.waiting.is_empty() && self.wants_spare(wards) && self.ahead_at <= Some(now) {
             self.ahead_at = now.checked_add(AHEAD_AGAIN);
-            self.start(wards, reaper, now);
+            self.start(wards, hands, now);
         }
         self.give_up(now);
     }
@@ -100,7 +104,7 @@ impl Calls {
     }
 
     /// Starts a supervisor, if there is room and it is not too soon.
-    fn start(&mut self, wards: &mut Wards, reaper: &Reaper, now: Instant) -> bool {
+    fn start(&mut self, wards: &mut Wards, hands: Hands<'_>, now: Instant) -> bool {
         if self.retry_at.is_some_and(|it| now < it) {
             return false;
         }
@@ -108,7 +112,7 @@ impl Calls {
         if !wards.has_room() {
             return false;
         }
-        let Ok(supervisor) = Supervisor::start(reaper) else { return false };
+        let Ok(supervisor) = Supervisor::start(hands.0, hands.1) else { return false };
         self.retry_at = None;
         wards.add(supervisor);
         true

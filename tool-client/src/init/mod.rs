@@ -22,6 +22,7 @@ mod links;
 mod reaper;
 mod settings;
 mod supervisor;
+mod waker;
 mod wards;
 
 use std::cell::RefCell;
@@ -43,6 +44,7 @@ use files::Files;
 use links::{Call, Links};
 use reaper::Reaper;
 pub(crate) use settings::Settings;
+use waker::Waker;
 use wards::Wards;
 
 /// Between two tries to wait that failed.
@@ -59,6 +61,7 @@ struct Resident<'a> {
     files: Files,
     wards: RefCell<Wards>,
     reaper: Reaper,
+    waker: Waker,
     /// Since when nobody has needed it, if so.
     idle: Option<Instant>,
 }
@@ -95,6 +98,7 @@ impl<'a> Resident<'a> {
             files: Files::start()?,
             wards: RefCell::default(),
             reaper: Reaper::start()?,
+            waker: Waker::start()?,
             idle: Some(Instant::now()),
         })
     }
@@ -125,7 +129,8 @@ impl<'a> Resident<'a> {
         }
         self.wards.get_mut().drain();
         self.wards.get_mut().settle();
-        self.calls.advance(self.wards.get_mut(), &self.reaper, now);
+        let hands = (&self.reaper, &self.waker);
+        self.calls.advance(self.wards.get_mut(), hands, now);
         self.reaper.wake();
         wards::kill_what_came(&self.wards);
         self.wards.get_mut().forget_the_dead();

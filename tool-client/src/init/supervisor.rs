@@ -19,6 +19,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::readable;
 use super::reaper::Reaper;
+use super::waker::Waker;
 use crate::descriptor;
 use crate::registration::{ACCEPTED, FAREWELL, MOST_PIPES, TAKEN};
 use crate::tree::{self, Process};
@@ -74,18 +75,16 @@ impl Supervisor {
     }
 
     /// Starts one that waits for a call.
-    pub(crate) fn start(reaper: &Reaper) -> io::Result<Self> {
+    pub(crate) fn start(reaper: &Reaper, waker: &Waker) -> io::Result<Self> {
         let (connection, theirs) = UnixStream::pair()?;
         let _hold = reaper.hold();
         // Its own file, by the kernel's word: the name may lead to another by
         // now. Its two outputs are PID 1's, since nothing is to be opened here
         // that somebody inside may have replaced.
-        let child = Command::new("/proc/self/exe")
-            .arg0("tool-client")
-            .arg("--stand-by")
-            .env_clear()
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .spawn()?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0("tool-client").arg("--stand-by").env_clear();
+        command.stdin(Stdio::from(OwnedFd::from(theirs)));
+        let child = waker.while_waking(|| command.spawn())?;
         let pid = Pid::from_child(&child);
         // If these fail it sees its connection end, and ends too.
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
