@@ -18,6 +18,7 @@ mod field;
 mod glob;
 mod google;
 mod health;
+mod history;
 mod http;
 mod ids;
 mod joined;
@@ -41,6 +42,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Serialize;
 use serde_json::Value;
 
 pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
@@ -116,6 +118,11 @@ impl<'a> Request<'a> {
             every_piece: false,
         }
     }
+
+    /// Tokens that the model may write, where the caller or a person says so.
+    fn limit(&self) -> Option<u64> {
+        self.max_tokens.or(self.facts.max_tokens)
+    }
 }
 
 /// A tool as a model is told of it.
@@ -159,6 +166,21 @@ pub struct Wire {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
+}
+
+impl Wire {
+    /// A question in JSON that is answered by server-sent events.
+    fn asking(path: impl Into<String>, body: &impl Serialize) -> Result<Self, Fault> {
+        let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
+        let body = serde_json::to_vec(body)
+            .map_err(|it| Fault::Ours(format!("cannot write the request: {it}")))?;
+        Ok(Self { path: path.into(), headers: headers.map(owned).into(), body })
+    }
+}
+
+/// A header as a [`Wire`] holds it.
+fn owned((name, value): (&str, &str)) -> (String, String) {
+    (name.into(), value.into())
 }
 
 /// Reads one answer, from bytes cut anywhere.

@@ -8,7 +8,7 @@ mod encode;
 mod thinking;
 mod usage;
 
-use super::{Decoder, Fault, Origin, Provider, Request, Wire};
+use super::{Decoder, Fault, Origin, Provider, Request, Wire, owned};
 use decode::Answer;
 
 /// The header without which nothing is answered.
@@ -29,15 +29,11 @@ impl Anthropic {
 
 impl Provider for Anthropic {
     fn encode(&self, request: &Request<'_>, origin: &Origin<'_>) -> Result<Wire, Fault> {
-        let body = encode::body(request, origin)?;
-        let mut headers =
-            vec![VERSION, ("Content-Type", "application/json"), ("Accept", "text/event-stream")];
-        headers.extend(body.beta.map(|it| ("anthropic-beta", it)));
-        Ok(Wire {
-            path: below(origin.endpoint(), "messages"),
-            headers: headers.into_iter().map(owned).collect(),
-            body: body.text,
-        })
+        let (body, beta) = encode::body(request, origin);
+        let mut wire = Wire::asking(below(origin.endpoint(), "messages"), &body)?;
+        let beta = beta.map(|it| ("anthropic-beta", it));
+        wire.headers.extend([VERSION].into_iter().chain(beta).map(owned));
+        Ok(wire)
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
@@ -58,10 +54,6 @@ impl Provider for Anthropic {
 /// A path of the protocol below a base URL, which may name the version already.
 fn below(base_url: &str, what: &str) -> String {
     if base_url.ends_with("/v1") { format!("/{what}") } else { format!("/v1/{what}") }
-}
-
-fn owned((name, value): (&str, &str)) -> (String, String) {
-    (name.into(), value.into())
 }
 
 #[cfg(test)]

@@ -28,12 +28,7 @@ impl Google {
 
 impl Provider for Google {
     fn encode(&self, request: &Request<'_>, origin: &Origin<'_>) -> Result<Wire, Fault> {
-        let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
-        Ok(Wire {
-            path: path(&request.model.model),
-            headers: headers.map(|(name, value)| (name.into(), value.into())).into(),
-            body: encode::body(request, origin)?,
-        })
+        Wire::asking(path(&request.model.model), &encode::body(request, origin))
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {

@@ -25,12 +25,7 @@ impl OpenAiChat {
 
 impl Provider for OpenAiChat {
     fn encode(&self, request: &Request<'_>, origin: &Origin<'_>) -> Result<Wire, Fault> {
-        let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
-        Ok(Wire {
-            path: "/chat/completions".into(),
-            headers: headers.map(|(name, value)| (name.into(), value.into())).into(),
-            body: encode::body(request, origin)?,
-        })
+        Wire::asking("/chat/completions", &encode::body(request, origin))
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {

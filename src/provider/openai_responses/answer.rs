@@ -7,44 +7,27 @@
 use serde_json::{Value, json};
 
 use super::opaque;
-use crate::message::{Assistant, Block, StopReason, Text, ToolCall};
-use crate::provider::Origin;
-use crate::provider::ids::{Ids, sound_name};
+use crate::provider::history::{Answer, Call, Said};
 
 /// The items of an answer, in their order.
-pub(super) fn items(answer: &Assistant, origin: &Origin<'_>, ids: &mut Ids) -> Vec<Value> {
-    ids.begin_answer();
-    let mut said = Said {
-        gave: origin.gave(answer),
-        takes_back: origin.takes_back(answer),
-        is_whole: !matches!(answer.stop_reason, StopReason::Error | StopReason::Aborted),
-        ids,
-        items: Vec::new(),
-        waiting: Vec::new(),
-        after_thinking: false,
-        lacks: false,
-    };
-    for block in &answer.content {
-        match block {
-            Block::Thinking(it) => said.think(it.thinking_signature.as_deref()),
-            Block::Text(it) => said.say(it),
-            Block::ToolCall(it) => said.call(it),
-            Block::Image(_) | Block::Unknown(_) => (),
+pub(super) fn items(answer: Answer<'_>) -> Vec<Value> {
+    let mut spelled = Spelled { is_whole: answer.is_whole, ..Spelled::default() };
+    for said in answer.said {
+        match said {
+            Said::Thought(it) => spelled.think(it.thinking_signature.as_deref()),
+            Said::Text(text, kept) => spelled.say(text, kept),
+            Said::Call(it) => spelled.call(&it),
         }
     }
     // What thinking is left was followed by nothing.
-    said.items
+    spelled.items
 }
 
 /// An answer on its way to the wire.
-struct Said<'a> {
-    /// Whether the model that is asked gave it.
-    gave: bool,
-    /// Whether what is opaque in it may go out.
-    takes_back: bool,
+#[derive(Default)]
+struct Spelled {
     /// Whether it came to its end.
     is_whole: bool,
-    ids: &'a mut Ids,
     items: Vec<Value>,
     /// Reasoning items that wait for the item that followed them.
     waiting: Vec<Value>,
@@ -53,27 +36,25 @@ struct Said<'a> {
     lacks: bool,
 }
 
-impl Said<'_> {
+impl Spelled {
     fn think(&mut self, kept: Option<&str>) {
         if !std::mem::replace(&mut self.after_thinking, true) {
             self.lacks = false;
         }
-        let item = kept.filter(|_| self.takes_back).and_then(opaque::reasoning);
+        let item = kept.and_then(opaque::reasoning);
         self.lacks |= item.is_none();
         self.waiting.extend(item);
     }
 
-    fn say(&mut self, said: &Text) {
+    fn say(&mut self, text: &str, kept: Option<&str>) {
         // What its own server takes back is sent as it was said.
-        let is_nothing = said.text.is_empty() || (!self.takes_back && said.text.trim().is_empty());
-        if is_nothing {
+        if text.is_empty() || (kept.is_none() && text.trim().is_empty()) {
             return;
         }
         // A message that was broken off is not what the server knows.
-        let is_whole = self.is_whole || said.text_signature.is_some();
-        self.follow(is_whole);
-        let mark = opaque::message(said).filter(|_| self.takes_back && !self.lacks);
-        let part = json!({"type": "output_text", "text": said.text});
+        self.follow(self.is_whole || kept.is_some());
+        let mark = kept.and_then(opaque::message).filter(|_| !self.lacks);
+        let part = json!({"type": "output_text", "text": text});
         let mut item = json!({"type": "message", "role": "assistant", "content": [part]});
         if let Some(mark) = mark {
             item["id"] = json!(mark.id);
@@ -86,13 +67,11 @@ impl Said<'_> {
         self.items.push(item);
     }
 
-    fn call(&mut self, call: &ToolCall) {
+    fn call(&mut self, call: &Call<'_>) {
         self.follow(self.is_whole);
-        let known = opaque::call_id(call).filter(|_| self.gave);
-        let mut item = json!({"type": "function_call",
-            "call_id": self.ids.of_known_call(call, known),
-            "name": sound_name(&call.name), "arguments": arguments(call)});
-        let id = opaque::call_item(call).filter(|_| self.takes_back && !self.lacks);
+        let mut item = json!({"type": "function_call", "call_id": call.id,
+            "name": call.name, "arguments": call.arguments.to_string()});
+        let id = call.as_it_came.and_then(opaque::call_item).filter(|_| !self.lacks);
         if let Some(id) = id {
             item["id"] = json!(id);
         }
@@ -109,12 +88,5 @@ impl Said<'_> {
             self.lacks |= !thought.is_empty();
         }
         self.after_thinking = false;
-    }
-}
-
-fn arguments(call: &ToolCall) -> String {
-    match &call.arguments {
-        it @ Value::Object(_) => it.to_string(),
-        _ => "{}".into(),
     }
 }

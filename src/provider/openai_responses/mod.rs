@@ -29,12 +29,7 @@ impl OpenAiResponses {
 
 impl Provider for OpenAiResponses {
     fn encode(&self, request: &Request<'_>, origin: &Origin<'_>) -> Result<Wire, Fault> {
-        let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
-        Ok(Wire {
-            path: "/responses".into(),
-            headers: headers.map(|(name, value)| (name.into(), value.into())).into(),
-            body: encode::body(request, origin)?,
-        })
+        Wire::asking("/responses", &encode::body(request, origin))
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {

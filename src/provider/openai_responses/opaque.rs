@@ -7,7 +7,7 @@
 
 use serde_json::{Value, json};
 
-use crate::message::{Text, ToolCall};
+use crate::message::ToolCall;
 use crate::provider::field::text;
 use crate::provider::json;
 
@@ -65,8 +65,7 @@ pub(super) fn kept_message(item: &Value) -> Option<String> {
 }
 
 /// What was kept of a message, if it may go out.
-pub(super) fn message(said: &Text) -> Option<MessageMark> {
-    let kept = said.text_signature.as_deref()?;
+pub(super) fn message(kept: &str) -> Option<MessageMark> {
     let read = kept.starts_with('{').then(|| json::read(kept.as_bytes(), json::MOST_VALUES));
     let mark = match read {
         None => MessageMark { id: kept.to_owned(), phase: None },
@@ -148,10 +147,9 @@ mod tests {
 
     #[track_caller]
     fn check_message(kept: &str, want: Option<(&str, Option<&str>)>) {
-        let said = Text { text_signature: Some(kept.into()), ..Text::default() };
         let want =
             want.map(|(id, phase)| MessageMark { id: id.into(), phase: phase.map(str::to_owned) });
-        assert_eq!(message(&said), want, "{kept}");
+        assert_eq!(message(kept), want, "{kept}");
     }
 
     #[test]

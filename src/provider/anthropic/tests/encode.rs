@@ -439,7 +439,7 @@ fn images_are_shown_to_a_model_that_sees() {
         result("1", json!([text("Read it."), image("image/webp")])),
     ]);
     let shown = |kind: &str| json!({"type": "image", "source": {"type": "base64", "media_type": kind, "data": "aGk="}});
-    let unread = text("(An image was left out: it is of no type that is read here.)");
+    let unread = text("(An image was left out: this model reads no image/bmp.)");
     let mut seeing = asked("m");
     seeing.facts.images = Some(true);
     let results = |last: Value| json!([{"type": "tool_result", "tool_use_id": "1", "content": [text("Read it."), last]}]);

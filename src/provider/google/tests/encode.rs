@@ -334,11 +334,11 @@ fn neighbours_of_one_role_are_one_and_what_says_nothing_is_left_out() {
         answer(OLD, json!([text("c")])),
     ]));
     let want = json!([
-        user(json!([{"text": "(The beginning of the conversation is left out.)"}])),
+        user(json!([{"text": "(The beginning of the conversation is not shown.)"}])),
         model(json!([{"text": "before"}])),
         user(json!([{"text": "(empty message)"}, {"text": "a"}])),
         model(json!([{"text": "b"}, {"text": "c"}])),
-        user(json!([{"text": "(Go on.)"}])),
+        user(json!([{"text": "Continue."}])),
     ]);
     assert_eq!(got, want);
 }
@@ -449,7 +449,7 @@ fn a_call_without_result_is_given_one() {
         result("2", json!("two")),
         {"role": "user", "content": "more"},
     ]));
-    let lost = json!({"error": "There is no result."});
+    let lost = json!({"error": "(The result is not known.)"});
     let want = user(json!([sent_result("1", lost), sent_result("2", json!({"output": "two"})),
         {"text": "more"}]));
     assert_eq!(got[2], want);

@@ -481,7 +481,8 @@ fn a_conversation_with_another_provider_goes_on() {
     ]));
     let id = |place: usize| got[place]["call_id"].as_str().unwrap_or_default();
     assert_eq!(got[0], sent_text("Well.", None));
-    assert_eq!((id(1), id(2)), (id(4), id(3)));
+    assert_eq!((id(1), id(2)), (id(3), id(4)));
+    assert_eq!(got[3]["output"], json!("one"));
     assert_eq!((id(5), id(5) == id(6)), ("call_a", false));
     assert_eq!((id(8), id(9), id(10)), (id(5), id(6), id(7)));
     assert_eq!(got.as_array().map(Vec::len), Some(11));
@@ -523,7 +524,7 @@ fn images_are_shown_to_a_model_that_sees() {
     let after = looked(json!([
         part("What `exec` returned as an image:"),
         shown,
-        part("What `` returned as an image:"),
+        part("What `exec` returned as an image:"),
         shown
     ]));
     assert_eq!(got, want(user, one, two, Some(after)));
