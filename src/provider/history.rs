@@ -14,8 +14,9 @@ use super::ids::{Ids, sound_name};
 use crate::message::{Assistant, Block, Content, Image, Message, StopReason};
 use crate::message::{Thinking, ToolCall, ToolResult};
 
-/// The types of images that all read which read any.
-pub(super) const COMMON_IMAGES: &[&str] = &["image/png", "image/jpeg", "image/webp", "image/gif"];
+/// The types of images that OpenAI, and those like it, read.
+pub(super) const OPENAI_IMAGES: &[&str] =
+    &["image/png", "image/jpeg", "image/jpg", "image/webp", "image/gif"];
 
 /// What the model that is asked takes, in the protocol in which it is asked.
 #[derive(Clone, Copy, Debug)]

@@ -1,5 +1,8 @@
 //! Whole calls: a registry, its dialects and pools, a cassette or a server.
 
+pub(super) mod asked;
+pub(super) mod histories;
+
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 

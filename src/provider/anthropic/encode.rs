@@ -12,6 +12,9 @@ use crate::provider::history::{self, Answer, Call, Outcome, Part, Rules, Said, S
 use crate::provider::ids;
 use crate::provider::{Origin, Request, ToolDefinition};
 
+/// The types of images that are taken.
+const IMAGE_TYPES: &[&str] = &["image/jpeg", "image/png", "image/gif", "image/webp"];
+
 /// How many messages are marked for the cache: with the system prompt and the
 /// tools these are the four marks that a request may have.
 const MARKED_MESSAGES: usize = 2;
@@ -95,7 +98,7 @@ fn message(turn: Turn) -> Message {
 
 fn turns(request: &Request<'_>, origin: &Origin<'_>) -> Vec<Turn> {
     let sees = request.facts.images == Some(true);
-    let images = if sees { history::COMMON_IMAGES } else { &[] };
+    let images = if sees { IMAGE_TYPES } else { &[] };
     let rules = Rules { images, images_in_results: images, own_id };
     let sends_unsigned = thinking::wants_unsigned(&request.model.model);
     history::turns(history::steps(request.messages, origin, rules), |step| match step {

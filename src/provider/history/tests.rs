@@ -7,7 +7,7 @@ use crate::config::ModelRef;
 use crate::provider::ids::own_id;
 
 const TEXT_ONLY: Rules = Rules { images: &[], images_in_results: &[], own_id };
-const SEEING: Rules = Rules { images: COMMON_IMAGES, images_in_results: &["image/png"], own_id };
+const SEEING: Rules = Rules { images: OPENAI_IMAGES, images_in_results: &["image/png"], own_id };
 
 /// Steps in short forms: `u` a user, `a` an answer, `r` results, each with its
 /// parts; `[type]` is an image, `<id>` a call or whose result it is, `!` an

@@ -82,7 +82,7 @@ enum Message {
 
 fn messages(request: &Request<'_>, origin: &Origin<'_>) -> Vec<Message> {
     let sees = request.facts.images == Some(true);
-    let images = if sees { history::COMMON_IMAGES } else { &[] };
+    let images = if sees { history::OPENAI_IMAGES } else { &[] };
     let steps =
         history::steps(request.messages, origin, Rules { images, images_in_results: &[], own_id });
     let returns_thinking = wants_thinking(request.model, &steps);

@@ -76,7 +76,7 @@ fn tool(tool: &ToolDefinition) -> Value {
 
 fn input(request: &Request<'_>, origin: &Origin<'_>) -> Vec<Value> {
     let sees = request.facts.images == Some(true);
-    let images = if sees { history::COMMON_IMAGES } else { &[] };
+    let images = if sees { history::OPENAI_IMAGES } else { &[] };
     let has_text_results = TEXT_RESULTS.contains(&request.model.provider.as_str());
     let images_in_results = if has_text_results { &[] } else { images };
     let rules = Rules { images, images_in_results, own_id: opaque::call_id };

@@ -41,6 +41,5 @@ impl Provider for OpenAiResponses {
 mod tests {
     mod decode;
     mod encode;
-    mod random;
     mod transcripts;
 }

@@ -6,81 +6,40 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::super::Anthropic;
-use crate::config::{ModelFacts, ModelRef, ThinkingLevel};
-use crate::message::Message;
-use crate::provider::{Origin, Provider, Request, ToolDefinition, Wire};
+use crate::config::ThinkingLevel;
+use crate::provider::tests::asked::{
+    self, Asked, Form, HERE, call, exec, fields, image, result, text, thought, user,
+};
+use crate::provider::tests::histories::{Dice, count};
+use crate::provider::{Provider, ToolDefinition, Wire};
 
-/// Where the model is asked.
-const HERE: &str = "https://here";
-
-/// What a request is made of, apart from its messages.
-struct Asked {
-    model: ModelRef,
-    facts: ModelFacts,
-    system: &'static str,
-    tools: Vec<ToolDefinition>,
-    thinking: ThinkingLevel,
-    temperature: Option<f64>,
-    is_stripped: bool,
-}
+const FORM: Form = Form {
+    api: "anthropic-messages",
+    dialect: |name| Box::new(Anthropic::new(name)),
+    check: |body, _| check_form(body),
+    conversation: without_marks,
+};
 
 fn asked(model: &str) -> Asked {
-    Asked {
-        model: ModelRef { provider: "acme".into(), model: model.into() },
-        facts: ModelFacts::default(),
-        system: "",
-        tools: Vec::new(),
-        thinking: ThinkingLevel::Off,
-        temperature: None,
-        is_stripped: false,
-    }
+    Asked::of(FORM, "acme", model)
 }
 
 fn thinking(model: &str) -> Asked {
     Asked { thinking: ThinkingLevel::Low, ..asked(model) }
 }
 
-fn exec() -> ToolDefinition {
-    ToolDefinition {
-        name: "exec".into(),
-        description: "Runs.".into(),
-        parameters: json!({"type": "object", "properties": {}}),
-    }
+fn answer(model: &str, content: Value) -> Value {
+    asked::answer("acme", model, content)
 }
 
-impl Asked {
-    fn wire(&self, messages: &[Message], endpoint: &str) -> Wire {
-        let request = Request {
-            system: self.system,
-            tools: &self.tools,
-            thinking: self.thinking,
-            temperature: self.temperature,
-            ..Request::new(&self.model, &self.facts, messages)
-        };
-        let origin = Origin::new(&self.model, endpoint);
-        let origin = if self.is_stripped { origin.without_opaque() } else { origin };
-        Anthropic::new(&self.model.provider).encode(&request, &origin).unwrap()
+/// The messages, without the marks for the cache.
+fn without_marks(mut body: Value) -> Value {
+    let mut sent = body["messages"].take();
+    let messages = sent.as_array_mut().unwrap().iter_mut();
+    for block in messages.flat_map(|it| it["content"].as_array_mut().unwrap()) {
+        block.as_object_mut().unwrap().remove("cache_control");
     }
-
-    fn body(&self, messages: &Value) -> Value {
-        let messages: Vec<Message> = serde_json::from_value(messages.clone()).unwrap();
-        let body = serde_json::from_slice(&self.wire(&messages, HERE).body).unwrap();
-        assert_eq!(check_form(&body), Ok(()), "{body:#}");
-        body
-    }
-
-    /// The messages, without the marks for the cache.
-    fn messages(&self, messages: Value) -> Value {
-        let mut sent = self.body(&messages)["messages"].take();
-        for block in sent.as_array_mut().unwrap().iter_mut().flat_map(blocks_mut) {
-            block.as_object_mut().unwrap().remove("cache_control");
-        }
-        sent
-    }
-}
-
-fn blocks_mut(message: &mut Value) -> &mut Vec<Value> {
-    message["content"].as_array_mut().unwrap()
+    sent
 }
 
 /// Refuses what the provider refuses: a field it does not know, roles that do
@@ -222,12 +181,6 @@ fn filled(text: &Value) -> Result<(), String> {
     }
 }
 
-fn fields(value: &Value, known: &[&str]) -> Result<(), String> {
-    let fields = value.as_object().ok_or(format!("no object: {value}"))?;
-    let unknown = fields.keys().find(|it| !known.contains(&it.as_str()));
-    unknown.map_or(Ok(()), |it| Err(format!("field {it} in {value}")))
-}
-
 #[track_caller]
 fn check_refused(messages: Value, why: &str) {
     let got = check_form(&json!({"max_tokens": 2_000, "messages": messages,
@@ -260,35 +213,6 @@ fn the_checker_refuses_what_the_provider_would() {
     check_refused(json!([{"role": "user", "content": [result]}]), "the block");
 }
 
-fn user(content: Value) -> Value {
-    json!({"role": "user", "content": content})
-}
-
-fn answer(model: &str, content: Value) -> Value {
-    json!({"role": "assistant", "provider": "acme", "model": model, "content": content,
-        "beige": {"endpoint": HERE}})
-}
-
-fn call(id: &str) -> Value {
-    json!({"type": "toolCall", "id": id, "name": "exec", "arguments": {"command": "ls"}})
-}
-
-fn result(id: &str, content: Value) -> Value {
-    json!({"role": "toolResult", "toolCallId": id, "toolName": "exec", "content": content})
-}
-
-fn text(text: &str) -> Value {
-    json!({"type": "text", "text": text})
-}
-
-fn image(kind: &str) -> Value {
-    json!({"type": "image", "data": "aGk=", "mimeType": kind})
-}
-
-fn thought(text: &str, signature: &str) -> Value {
-    json!({"type": "thinking", "thinking": text, "thinkingSignature": signature})
-}
-
 fn sent_call(id: &str) -> Value {
     json!({"type": "tool_use", "id": id, "name": "exec", "input": {"command": "ls"}})
 }
@@ -312,13 +236,13 @@ fn the_head_names_the_version_and_the_path() {
         found.map(|it| it.1.clone()).unwrap_or_default()
     };
     let mut asked = thinking("claude-sonnet-4-5");
-    let wire = asked.wire(&[], HERE);
+    let wire = asked.wire(&json!([]), HERE);
     assert_eq!(wire.path, "/v1/messages");
     assert_eq!(header(&wire, "anthropic-version"), "2023-06-01");
     assert_eq!(header(&wire, "anthropic-beta"), "");
-    assert_eq!(asked.wire(&[], "https://here/v1").path, "/messages");
+    assert_eq!(asked.wire(&json!([]), "https://here/v1").path, "/messages");
     asked.tools.push(exec());
-    let beta = header(&asked.wire(&[], HERE), "anthropic-beta");
+    let beta = header(&asked.wire(&json!([]), HERE), "anthropic-beta");
     assert_eq!(beta, "interleaved-thinking-2025-05-14");
     assert_eq!(Anthropic::new("acme").key_header(), ("x-api-key", ""));
 }
@@ -363,7 +287,7 @@ fn a_temperature_goes_to_those_who_take_it() {
 
 #[test]
 fn results_stand_first_in_the_message_after_their_calls() {
-    let got = asked("m").messages(json!([
+    let got = asked("m").sent(json!([
         user(json!([text("a"), text("b")])),
         answer("m", json!([text("Let me run that. "), call("1"), call("2")])),
         result("2", json!([])),
@@ -400,27 +324,26 @@ fn results_stand_first_in_the_message_after_their_calls() {
 fn the_first_and_the_last_message_are_a_users() {
     let beginning = user(json!([text("(The beginning of the conversation is not shown.)")]));
     let got = asked("m")
-        .messages(json!([answer("m", json!([text("a ")])), answer("other", json!([text("b\n")]))]));
+        .sent(json!([answer("m", json!([text("a ")])), answer("other", json!([text("b\n")]))]));
     let want = json!([
         beginning,
         says(json!([text("a "), text("b\n")])),
         user(json!([text("Continue.")]))
     ]);
     assert_eq!(got, want);
-    let got =
-        asked("m").messages(json!([answer("m", json!([call("1")])), result("1", json!("x"))]));
+    let got = asked("m").sent(json!([answer("m", json!([call("1")])), result("1", json!("x"))]));
     let want = json!([
         beginning,
         says(json!([sent_call("1")])),
         user(json!([sent_result("1", text("x"))]))
     ]);
     assert_eq!(got, want);
-    assert_eq!(asked("m").messages(json!([])), json!([user(json!([text("(empty message)")]))]));
+    assert_eq!(asked("m").sent(json!([])), json!([user(json!([text("(empty message)")]))]));
 }
 
 #[test]
 fn what_says_nothing_is_left_out() {
-    let got = asked("m").messages(json!([
+    let got = asked("m").sent(json!([
         user(json!([])),
         answer("m", json!([thought("hm", "s")])),
         answer("m", json!([text(" \n"), {"type": "smell", "of": "rain"}])),
@@ -448,14 +371,14 @@ fn images_are_shown_to_a_model_that_sees() {
         says(json!([sent_call("1")])),
         user(results(shown("image/webp")))
     ]);
-    assert_eq!(seeing.messages(messages.clone()), want);
+    assert_eq!(seeing.sent(messages.clone()), want);
     let left_out = text("(An image was left out: this model reads text only.)");
     let want = json!([
         user(json!([text("look"), left_out, left_out])),
         says(json!([sent_call("1")])),
         user(results(left_out))
     ]);
-    assert_eq!(asked("m").messages(messages), want);
+    assert_eq!(asked("m").sent(messages), want);
 }
 
 #[test]
@@ -466,7 +389,7 @@ fn thoughts_go_back_as_they_came_and_only_to_where_they_came_from() {
         {"type": "thinking", "thinking": "unsigned"}, text("a"), thought("late", "u")]);
     let sent = |asked: Asked, answer: Value| {
         let messages = json!([user(json!("hi")), answer, user(json!("go on"))]);
-        asked.messages(messages)[1]["content"].take()
+        asked.sent(messages)[1]["content"].take()
     };
     let whole = json!([sent_thought("hm \n", "s"), sent_thought("", "t"),
         {"type": "redacted_thinking", "data": "d"}, text("a")]);
@@ -487,7 +410,6 @@ fn thoughts_that_nobody_signs_go_back_to_those_who_want_them() {
         answer("kimi-k2", json!([{"type": "thinking", "thinking": "hm"}, call("1")])),
         result("1", json!("x"))
     ]);
-    let messages: Vec<Message> = serde_json::from_value(messages).unwrap();
     let wire = asked("kimi-k2").wire(&messages, HERE);
     let body: Value = serde_json::from_slice(&wire.body).unwrap();
     let want = json!([sent_thought("hm", ""), sent_call("1")]);
@@ -526,7 +448,7 @@ fn a_turn_that_began_elsewhere_goes_on_without_a_budget() {
 #[test]
 fn ids_and_names_are_written_as_they_are_taken() {
     let odd = |id: &str, name: &str| json!({"type": "toolCall", "id": id, "name": name, "arguments": null});
-    let got = asked("m").messages(json!([
+    let got = asked("m").sent(json!([
         user(json!("hi")),
         answer("m", json!([odd("functions.exec:0", "a.b"), odd("toolu_01-A", "")])),
         result("functions.exec:0", json!("first")),
@@ -579,112 +501,28 @@ fn the_beginning_of_a_conversation_stays_the_same() {
         answer("m", json!([thought("hm", "s"), call("1")])),
         result("1", json!("x")),
     ];
-    let before = asked("m").messages(json!(messages));
+    let before = asked("m").sent(json!(messages));
     messages.push(answer("m", json!([text("done")])));
     messages.push(user(json!("two")));
-    let after = asked("m").messages(json!(messages));
+    let after = asked("m").sent(json!(messages));
     let before = before.as_array().unwrap();
     assert_eq!(&after.as_array().unwrap()[..before.len()], &before[..]);
-}
-
-/// A small generator: the same numbers in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, sides: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
-    }
-
-    fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())].clone()
-    }
-
-    fn block(&mut self) -> Value {
-        let unknown = json!({"type": "smell"});
-        self.one_of(&[
-            text("a"),
-            text(""),
-            text(" "),
-            text("那 \u{0}"),
-            image("image/png"),
-            unknown,
-        ])
-    }
-
-    fn content(&mut self) -> Value {
-        if self.below(4) == 0 {
-            return self.one_of(&[json!("text"), json!(""), json!(null)]);
-        }
-        let count = self.below(3);
-        (0..count).map(|_| self.block()).collect()
-    }
-
-    fn thought(&mut self) -> Value {
-        let signature = self.one_of(&[json!("s"), json!(""), json!(null)]);
-        let redacted = self.one_of(&[json!(true), json!(false), json!(null)]);
-        json!({"type": "thinking", "thinking": self.one_of(&["hm", ""]),
-            "thinkingSignature": signature, "redacted": redacted})
-    }
-
-    /// An answer and, as a session gives them, one result a call.
-    fn answer(&mut self, history: &mut Vec<Value>) {
-        let long = "x".repeat(60);
-        let pool = ["", "1", "call_1", "toolu_01|é", "functions.exec:0", "aB3xK9mP2", &long];
-        let count = self.below(4);
-        let ids: Vec<&str> = (0..count).map(|_| self.one_of(&pool)).collect();
-        let mut blocks: Vec<Value> = Vec::new();
-        for _ in 0..self.below(4) {
-            blocks.push(if self.below(2) == 0 { self.thought() } else { self.block() });
-        }
-        blocks.extend(ids.iter().map(|id| {
-            json!({"type": "toolCall", "id": id, "name": self.one_of(&["exec", "", "a.b"]),
-                "arguments": self.one_of(&[json!({}), json!({"a": 1}), json!("{"), json!(null)])})
-        }));
-        if self.below(4) == 0 {
-            blocks.push(self.thought());
-        }
-        let mut answer =
-            answer(self.one_of(&["claude-sonnet-4-5", "claude-opus-4-6", "x"]), json!(blocks));
-        answer["stopReason"] =
-            self.one_of(&["stop", "error", "aborted", "toolUse"].map(Value::from));
-        history.push(answer);
-        for id in ids {
-            let mut result = result(id, self.content());
-            result["isError"] = json!(self.below(3) == 0);
-            history.push(result);
-        }
-    }
-
-    fn history(&mut self) -> Value {
-        let mut history = Vec::new();
-        for _ in 0..self.below(12) {
-            if self.below(2) == 0 {
-                history.push(user(self.content()));
-            } else {
-                self.answer(&mut history);
-            }
-        }
-        json!(history)
-    }
 }
 
 #[test]
 fn any_history_makes_a_body_that_the_provider_takes() {
     let mut dice = Dice(7);
+    let models = ["claude-sonnet-4-5", "claude-opus-4-6", "x"];
     for _ in 0..3_000 {
-        let history = dice.history();
-        let mut asked = asked(dice.one_of(&["claude-sonnet-4-5", "claude-opus-4-6", "x"]));
+        let history = dice.history(FORM.api, &models.map(|it| format!("acme/{it}")));
+        let mut asked = asked(dice.one_of(&models));
         asked.thinking = dice.one_of(&ThinkingLevel::ALL);
         asked.facts.images = dice.one_of(&[None, Some(false), Some(true)]);
         asked.facts.max_tokens = dice.one_of(&[None, Some(1_500), Some(9_000), Some(64_000)]);
         asked.is_stripped = dice.below(4) == 0;
         asked.system = dice.one_of(&["", " ", "Be kind."]);
         asked.tools = if dice.below(2) == 0 { vec![exec()] } else { Vec::new() };
-        let sent = asked.body(&history);
-        let results = sent["messages"].to_string().matches("\"tool_result\"").count();
-        let given = history.as_array().unwrap().iter().filter(|it| it["role"] == "toolResult");
-        assert_eq!(results, given.count(), "{history:#}");
+        let sent = asked.sent(history.clone());
+        assert_eq!(count(&sent, "\"tool_use\""), count(&history, "\"toolCall\""), "{history:#}");
     }
 }

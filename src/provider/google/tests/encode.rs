@@ -6,10 +6,19 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::super::Google;
-use crate::clock::Time;
-use crate::config::{ModelFacts, ModelRef, ThinkingLevel};
-use crate::message::Message;
-use crate::provider::{Origin, Provider, Request, ToolDefinition};
+use crate::config::ThinkingLevel;
+use crate::provider::ToolDefinition;
+use crate::provider::tests::asked::{
+    self, Asked, Form, call, fields, image, result, text, thought,
+};
+use crate::provider::tests::histories::{Dice, count};
+
+const FORM: Form = Form {
+    api: "google-generative-ai",
+    dialect: |name| Box::new(Google::new(name)),
+    check: |body, model| check_form(body, model.model != OLD),
+    conversation: |mut it| it["contents"].take(),
+};
 
 const OLD: &str = "gemini-2.5-flash";
 const NEW: &str = "gemini-3-pro-preview";
@@ -17,60 +26,12 @@ const NEW: &str = "gemini-3-pro-preview";
 /// What stands for a signature that nobody has.
 const STAND_IN: &str = "skip_thought_signature_validator";
 
-/// What a request is made of, apart from its messages.
-struct Asked {
-    model: ModelRef,
-    facts: ModelFacts,
-    system: &'static str,
-    tools: Vec<ToolDefinition>,
-    thinking: ThinkingLevel,
-    max_tokens: Option<u64>,
-    temperature: Option<f64>,
-    takes_back: bool,
-}
-
 fn asked(model: &str) -> Asked {
-    Asked {
-        model: ModelRef { provider: "google".into(), model: model.into() },
-        facts: ModelFacts::default(),
-        system: "",
-        tools: Vec::new(),
-        thinking: ThinkingLevel::Off,
-        max_tokens: None,
-        temperature: None,
-        takes_back: true,
-    }
+    Asked::of(FORM, "google", model)
 }
 
-fn seeing(model: &str) -> Asked {
-    let mut asked = asked(model);
-    asked.facts.images = Some(true);
-    asked
-}
-
-impl Asked {
-    fn body(&self, messages: &[Message]) -> Value {
-        let request = Request {
-            system: self.system,
-            tools: &self.tools,
-            thinking: self.thinking,
-            max_tokens: self.max_tokens,
-            temperature: self.temperature,
-            ..Request::new(&self.model, &self.facts, messages)
-        };
-        let origin = Origin::new(&self.model, "https://here");
-        let origin = if self.takes_back { origin } else { origin.without_opaque() };
-        let wire = Google::new("google").encode(&request, &origin).unwrap();
-        let body = serde_json::from_slice(&wire.body).unwrap();
-        let is_new = self.model.model != OLD;
-        assert_eq!(check_form(&body, is_new), Ok(()), "{body:#}");
-        body
-    }
-
-    fn contents(&self, messages: Value) -> Value {
-        let messages: Vec<Message> = serde_json::from_value(messages).unwrap();
-        self.body(&messages)["contents"].take()
-    }
+fn answer(model: &str, content: Value) -> Value {
+    asked::answer("google", model, content)
 }
 
 /// Refuses any field that the protocol does not have, roles that do not
@@ -165,12 +126,6 @@ fn is_sound_name(name: &Value) -> bool {
     begins && name.len() <= 64 && name.bytes().all(sound)
 }
 
-fn fields(value: &Value, known: &[&str]) -> Result<(), String> {
-    let fields = value.as_object().ok_or_else(|| format!("no object: {value}"))?;
-    let unknown = fields.keys().find(|it| !known.contains(&it.as_str()));
-    unknown.map_or(Ok(()), |it| Err(format!("field {it} in {value}")))
-}
-
 #[track_caller]
 fn check_refused(contents: Value, why: &str) {
     let got = check_form(&json!({ "contents": contents }), true);
@@ -207,35 +162,10 @@ fn the_checker_refuses_what_the_provider_would() {
     assert_eq!(check_form(&json!({ "contents": sound }), true), Ok(()));
 }
 
-fn answer(model: &str, content: Value) -> Value {
-    json!({"role": "assistant", "provider": "google", "model": model, "content": content,
-        "beige": {"endpoint": "https://here"}})
-}
-
-fn call(id: &str) -> Value {
-    json!({"type": "toolCall", "id": id, "name": "exec", "arguments": {"command": "ls"}})
-}
-
 fn signed_call(id: &str, signature: &str) -> Value {
     let mut call = call(id);
     call["thoughtSignature"] = json!(signature);
     call
-}
-
-fn result(id: &str, content: Value) -> Value {
-    json!({"role": "toolResult", "toolCallId": id, "toolName": "exec", "content": content})
-}
-
-fn text(text: &str) -> Value {
-    json!({"type": "text", "text": text})
-}
-
-fn thought(text: &str, signature: &str) -> Value {
-    json!({"type": "thinking", "thinking": text, "thinkingSignature": signature})
-}
-
-fn image(kind: &str) -> Value {
-    json!({"type": "image", "data": "aGk=", "mimeType": kind})
 }
 
 fn user(parts: Value) -> Value {
@@ -261,7 +191,7 @@ fn sent_result(id: &str, response: Value) -> Value {
 
 #[test]
 fn the_body_has_only_what_was_asked_for() {
-    let hi = [Message::user("hi", Time::from_unix_millis(0))];
+    let hi = json!([asked::user(json!("hi"))]);
     let contents = json!([user(json!([{"text": "hi"}]))]);
     assert_eq!(asked("gemini-flash-latest").body(&hi), json!({ "contents": contents }));
     let mut asked = asked(OLD);
@@ -293,7 +223,7 @@ fn the_body_has_only_what_was_asked_for() {
 
 #[test]
 fn an_answer_with_calls_is_followed_by_its_results_in_order() {
-    let got = asked(OLD).contents(json!([
+    let got = asked(OLD).sent(json!([
         {"role": "user", "content": [text("a"), text("b")]},
         answer(OLD, json!([text("Let me run that."), call("1"), call("2")])),
         result("2", json!([text(" \n")])),
@@ -321,7 +251,7 @@ fn an_answer_with_calls_is_followed_by_its_results_in_order() {
 
 #[test]
 fn neighbours_of_one_role_are_one_and_what_says_nothing_is_left_out() {
-    let got = asked(OLD).contents(json!([
+    let got = asked(OLD).sent(json!([
         answer(OLD, json!([text("before")])),
         {"role": "user", "content": []},
         {"role": "user", "content": [text("a"), text(" \n"), {"type": "smell"}]},
@@ -368,7 +298,7 @@ fn signatures_go_back_on_the_part_they_came_with() {
         model(json!([{"text": "c"}, signed(json!({"text": ""}), "S2")])),
         user(json!([{"text": "more"}])),
     ]);
-    assert_eq!(asked(NEW).contents(history.clone()), own);
+    assert_eq!(asked(NEW).sent(history.clone()), own);
     let bare = json!([
         user(json!([{"text": "hi"}])),
         model(json!([{"text": "a"}, {"text": "b"}, signed(sent_call("1"), STAND_IN),
@@ -378,22 +308,21 @@ fn signatures_go_back_on_the_part_they_came_with() {
         user(json!([{"text": "more"}])),
     ]);
     let mut stripped = asked(NEW);
-    stripped.takes_back = false;
-    assert_eq!(stripped.contents(history.clone()), bare);
+    stripped.is_stripped = true;
+    assert_eq!(stripped.sent(history.clone()), bare);
     let mut elsewhere = history;
     for place in [1, 4] {
         elsewhere[place]["beige"]["endpoint"] = json!("https://elsewhere");
     }
-    assert_eq!(asked(NEW).contents(elsewhere), bare);
+    assert_eq!(asked(NEW).sent(elsewhere), bare);
 }
 
 #[test]
 fn only_the_newer_models_are_given_a_stand_in() {
     let foreign =
         json!([answer("claude", json!([signed_call("1", "c2ln")])), result("1", json!("out"))]);
-    let sent = |model: &str| {
-        asked(model).contents(foreign.clone())[1]["parts"][0]["thoughtSignature"].take()
-    };
+    let sent =
+        |model: &str| asked(model).sent(foreign.clone())[1]["parts"][0]["thoughtSignature"].take();
     assert_eq!(sent(OLD), Value::Null);
     for model in [NEW, "gemini-flash-latest", "m"] {
         assert_eq!(sent(model), json!(STAND_IN));
@@ -402,7 +331,7 @@ fn only_the_newer_models_are_given_a_stand_in() {
         answer(NEW, json!([signed_call("1", "{\"id\":\"rs 1\"}")])),
         result("1", json!("out"))
     ]);
-    assert_eq!(asked(NEW).contents(unsound)[1]["parts"][0]["thoughtSignature"], json!(STAND_IN));
+    assert_eq!(asked(NEW).sent(unsound)[1]["parts"][0]["thoughtSignature"], json!(STAND_IN));
 }
 
 #[test]
@@ -418,7 +347,7 @@ fn images_are_shown_where_the_model_sees_them() {
     let look = user(json!([{"text": "look"}, shown("image/png"), {"text": no_gif}]));
     let intro = json!({"text": "What `exec` returned as an image:"});
     let got = |asked: Asked| {
-        let contents = asked.contents(messages.clone());
+        let contents = asked.sent(messages.clone());
         let said = contents[2]["parts"][0]["functionResponse"]["response"]["output"].clone();
         let within = contents[2]["parts"][0]["functionResponse"]["parts"].clone();
         let behind = contents[2]["parts"].as_array().unwrap()[2..].to_vec();
@@ -431,10 +360,10 @@ fn images_are_shown_where_the_model_sees_them() {
         json!([shown("image/png")]),
         vec![intro.clone(), shown("image/heic")],
     );
-    assert_eq!(got(seeing(NEW)), want);
+    assert_eq!(got(asked(NEW).seeing()), want);
     let twice = json!(format!("{follows}\n(The image follows.)"));
     let behind = vec![intro, shown("image/png"), shown("image/heic")];
-    assert_eq!(got(seeing(OLD)), (look, twice, Value::Null, behind));
+    assert_eq!(got(asked(OLD).seeing()), (look, twice, Value::Null, behind));
     let note = "(An image was left out: this model reads text only.)";
     let look = user(json!([{"text": "look"}, {"text": note}, {"text": note}]));
     let said = json!(format!("Read it.\n{note}\n{note}"));
@@ -443,7 +372,7 @@ fn images_are_shown_where_the_model_sees_them() {
 
 #[test]
 fn a_call_without_result_is_given_one() {
-    let got = asked(OLD).contents(json!([
+    let got = asked(OLD).sent(json!([
         {"role": "user", "content": "hi"},
         answer(OLD, json!([call("1"), call("2")])),
         result("2", json!("two")),
@@ -461,7 +390,7 @@ fn a_made_up_tool_name_is_sent_as_one_that_is_taken() {
         let mut call = call("1");
         call["name"] = json!(name);
         let history = json!([answer(OLD, json!([call])), result("1", json!("no"))]);
-        let contents = asked(OLD).contents(history);
+        let contents = asked(OLD).sent(history);
         let names = [
             &contents[1]["parts"][0]["functionCall"]["name"],
             &contents[2]["parts"][0]["functionResponse"]["name"],
@@ -477,98 +406,17 @@ fn a_made_up_tool_name_is_sent_as_one_that_is_taken() {
     assert_eq!(sent(&"7".repeat(100)), json!(format!("_{}", "7".repeat(63))));
 }
 
-/// A small generator: the same numbers in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, sides: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
-    }
-
-    fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())].clone()
-    }
-
-    fn block(&mut self) -> Value {
-        let kind = self.one_of(&["image/png", "image/heic", "image/gif", ""]);
-        let signature = self.one_of(&["EjQK", "", "no base64"]);
-        let signed = json!({"type": "text", "text": self.one_of(&["", "s"]),
-            "textSignature": signature});
-        let unknown = json!({"type": "smell"});
-        self.one_of(&[
-            text("a"),
-            text(""),
-            text("那 \u{0}"),
-            image(kind),
-            unknown,
-            signed,
-            thought("hm", signature),
-        ])
-    }
-
-    fn content(&mut self) -> Value {
-        if self.below(4) == 0 {
-            return self.one_of(&[json!("text"), json!(""), json!(" "), json!(null)]);
-        }
-        let count = self.below(3);
-        (0..count).map(|_| self.block()).collect()
-    }
-
-    /// An answer and most of its results, in any order.
-    fn answer(&mut self, history: &mut Vec<Value>) {
-        let long = "x".repeat(60);
-        let pool = ["", "1", "call_1", "toolu_01|é", "functions.exec:0", "aB3xK9mP2", &long];
-        let count = self.below(4);
-        let ids: Vec<&str> = (0..count).map(|_| self.one_of(&pool)).collect();
-        let mut blocks: Vec<Value> = (0..self.below(3)).map(|_| self.block()).collect();
-        blocks.extend(ids.iter().map(|id| {
-            json!({"type": "toolCall", "id": id, "name": self.one_of(&["exec", "", "7.b"]),
-                "arguments": self.one_of(&[json!({}), json!({"a": 1}), json!("{"), json!(null)]),
-                "thoughtSignature": self.one_of(&[json!(null), json!("EjQK"), json!("{}")])})
-        }));
-        let mut answer = answer(self.one_of(&[OLD, NEW, "x"]), json!(blocks));
-        answer["stopReason"] =
-            self.one_of(&["stop", "error", "aborted", "toolUse"].map(Value::from));
-        history.push(answer);
-        let mut results: Vec<Value> = Vec::new();
-        for id in ids {
-            let mut result = result(id, self.content());
-            result["isError"] = json!(self.below(3) == 0);
-            if self.below(9) > 0 {
-                let place = self.below(results.len() + 1);
-                results.insert(place, result);
-            }
-        }
-        history.append(&mut results);
-    }
-
-    fn history(&mut self) -> Value {
-        let mut history = Vec::new();
-        for _ in 0..self.below(12) {
-            if self.below(2) == 0 {
-                history.push(json!({"role": "user", "content": self.content()}));
-            } else {
-                self.answer(&mut history);
-            }
-        }
-        json!(history)
-    }
-}
-
 #[test]
 fn any_history_makes_a_body_that_the_provider_takes() {
     let mut dice = Dice(7);
-    for _ in 0..2_000 {
-        let history = dice.history();
-        let mut asked = asked(dice.one_of(&[OLD, NEW, "gemini-flash-latest"]));
+    let models = [OLD, NEW, "gemini-flash-latest"];
+    for _ in 0..3_000 {
+        let history = dice.history(FORM.api, &models.map(|it| format!("google/{it}")));
+        let mut asked = asked(dice.one_of(&models));
         asked.facts.images = dice.one_of(&[None, Some(false), Some(true)]);
-        asked.takes_back = dice.below(2) == 0;
-        let sent = asked.contents(history.clone()).to_string();
-        let calls = |it: &str, what: &str| it.matches(what).count();
-        let want = calls(&history.to_string(), "\"toolCall\"");
-        assert_eq!(calls(&sent, "\"functionCall\""), want, "{history:#}");
-        assert_eq!(calls(&sent, "\"functionResponse\""), want, "{history:#}");
+        asked.is_stripped = dice.below(2) == 0;
+        let sent = asked.sent(history.clone());
+        let calls = count(&history, "\"toolCall\"");
+        assert_eq!(count(&sent, "\"functionCall\""), calls, "{history:#}");
     }
 }

@@ -6,49 +6,25 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::super::OpenAiChat;
-use crate::config::{ModelFacts, ModelRef};
-use crate::message::Message;
-use crate::provider::Origin;
-use crate::provider::{Provider, Request, ToolDefinition};
+use crate::config::ModelRef;
+use crate::provider::tests::asked::{
+    self, Asked, Form, call, exec, fields, filled, image, result, text, user,
+};
+use crate::provider::tests::histories::{Dice, count};
 
-/// What a request is made of, apart from its messages.
-struct Asked {
-    model: ModelRef,
-    facts: ModelFacts,
-    system: &'static str,
-    tools: Vec<ToolDefinition>,
-}
+const FORM: Form = Form {
+    api: "openai-completions",
+    dialect: |name| Box::new(OpenAiChat::new(name)),
+    check: check_form,
+    conversation: |mut it| it["messages"].take(),
+};
 
 fn asked(provider: &str, model: &str) -> Asked {
-    let model = ModelRef { provider: provider.into(), model: model.into() };
-    Asked { model, facts: ModelFacts::default(), system: "", tools: Vec::new() }
+    Asked::of(FORM, provider, model)
 }
 
-fn seeing() -> Asked {
-    let mut asked = asked("acme", "m");
-    asked.facts.images = Some(true);
-    asked
-}
-
-impl Asked {
-    fn body(&self, messages: &[Message]) -> Value {
-        let request = Request {
-            system: self.system,
-            tools: &self.tools,
-            ..Request::new(&self.model, &self.facts, messages)
-        };
-        let origin = Origin::new(&self.model, "");
-        let wire = OpenAiChat::new(&self.model.provider).encode(&request, &origin).unwrap();
-        assert_eq!(wire.path, "/chat/completions");
-        let body = serde_json::from_slice(&wire.body).unwrap();
-        assert_eq!(check_form(&body, &self.model), Ok(()), "{body:#}");
-        body
-    }
-
-    fn messages(&self, messages: Value) -> Value {
-        let messages: Vec<Message> = serde_json::from_value(messages).unwrap();
-        self.body(&messages)["messages"].take()
-    }
+fn answer(provider: &str, content: Value) -> Value {
+    asked::answer(provider, "m", content)
 }
 
 /// Refuses any field that the specification does not have, results that do
@@ -164,19 +140,6 @@ fn check_content(content: &Value) -> Result<(), String> {
     if parts.is_empty() { Err("no parts".into()) } else { Ok(()) }
 }
 
-fn filled(text: &Value) -> Result<(), String> {
-    match text.as_str() {
-        Some(it) if !it.is_empty() => Ok(()),
-        _ => Err(format!("no text: {text}")),
-    }
-}
-
-fn fields(value: &Value, known: &[&str]) -> Result<(), String> {
-    let fields = value.as_object().ok_or(format!("no object: {value}"))?;
-    let unknown = fields.keys().find(|it| !known.contains(&it.as_str()));
-    unknown.map_or(Ok(()), |it| Err(format!("field {it} in {value}")))
-}
-
 #[track_caller]
 fn check_refused(message: Value, why: &str) {
     let model = ModelRef { provider: "mistral".into(), model: "m".into() };
@@ -211,23 +174,19 @@ fn the_checker_refuses_what_a_strict_server_would() {
 #[test]
 fn the_body_has_only_what_is_known_to_be_taken() {
     let mut asked = asked("acme", "m");
-    let hi = [Message::user("hi", crate::clock::Time::from_unix_millis(0))];
+    let hi = json!([user(json!("hi"))]);
     let want = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}],
         "stream": true, "stream_options": {"include_usage": true}});
     assert_eq!(asked.body(&hi), want);
     asked.system = "Be kind.";
     asked.facts.max_tokens = Some(32_000);
-    let parameters = json!({"type": "object", "properties": {}});
-    asked.tools.push(ToolDefinition {
-        name: "exec".into(),
-        description: "Runs.".into(),
-        parameters: parameters.clone(),
-    });
+    asked.tools.push(exec());
     let want = json!({"model": "m", "messages": [{"role": "system", "content": "Be kind."},
             {"role": "user", "content": "hi"}],
         "stream": true, "stream_options": {"include_usage": true}, "max_tokens": 32_000,
         "tools": [{"type": "function", "function":
-            {"name": "exec", "description": "Runs.", "parameters": parameters}}]});
+            {"name": "exec", "description": "Runs.",
+                "parameters": exec().parameters}}]});
     assert_eq!(asked.body(&hi), want);
 }
 
@@ -236,32 +195,12 @@ fn what_one_provider_refuses_is_not_sent_to_it() {
     let body = |provider: &str| {
         let mut asked = asked(provider, "m");
         asked.facts.max_tokens = Some(9);
-        asked.body(&[])
+        asked.body(&json!([]))
     };
     assert_eq!(body("openai")["max_completion_tokens"], json!(9));
     assert_eq!(body("openai").get("max_tokens"), None);
     assert_eq!(body("mistral")["max_tokens"], json!(9));
     assert_eq!(body("mistral").get("stream_options"), None);
-}
-
-fn answer(provider: &str, content: Value) -> Value {
-    json!({"role": "assistant", "provider": provider, "model": "m", "content": content})
-}
-
-fn call(id: &str) -> Value {
-    json!({"type": "toolCall", "id": id, "name": "exec", "arguments": {"command": "ls"}})
-}
-
-fn result(id: &str, content: Value) -> Value {
-    json!({"role": "toolResult", "toolCallId": id, "toolName": "exec", "content": content})
-}
-
-fn text(text: &str) -> Value {
-    json!({"type": "text", "text": text})
-}
-
-fn image() -> Value {
-    json!({"type": "image", "data": "aGk=", "mimeType": "image/png"})
 }
 
 fn sent_call(id: &str) -> Value {
@@ -275,7 +214,7 @@ fn sent_result(id: &str, content: &str) -> Value {
 
 #[test]
 fn an_answer_with_calls_is_followed_by_its_results() {
-    let got = asked("acme", "m").messages(json!([
+    let got = asked("acme", "m").sent(json!([
         {"role": "user", "content": [text("a"), text("b")]},
         answer("acme", json!([{"type": "thinking", "thinking": "hm", "thinkingSignature": "s"},
             text("Let me run that. "), call("1"), call("2")])),
@@ -300,7 +239,7 @@ fn an_answer_with_calls_is_followed_by_its_results() {
 
 #[test]
 fn what_says_nothing_is_left_out() {
-    let got = asked("acme", "m").messages(json!([
+    let got = asked("acme", "m").sent(json!([
         {"role": "user", "content": []},
         answer("acme", json!([{"type": "thinking", "thinking": "hm"}])),
         answer("acme", json!([text(" \n")])),
@@ -317,9 +256,9 @@ fn what_says_nothing_is_left_out() {
 #[test]
 fn images_are_shown_to_a_model_that_sees() {
     let messages = json!([
-        {"role": "user", "content": [text("look"), image(), text("")]},
+        {"role": "user", "content": [text("look"), image("image/png"), text("")]},
         answer("acme", json!([call("1"), call("2")])),
-        result("1", json!([text("Read it."), image()])),
+        result("1", json!([text("Read it."), image("image/png")])),
         result("2", json!("out")),
     ]);
     let url = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}});
@@ -332,7 +271,7 @@ fn images_are_shown_to_a_model_that_sees() {
         sent_result("2", "out"),
         {"role": "user", "content": [text("What `exec` returned as an image:"), url]},
     ]);
-    assert_eq!(seeing().messages(messages.clone()), want);
+    assert_eq!(asked("acme", "m").seeing().sent(messages.clone()), want);
     let left_out = "(An image was left out: this model reads text only.)";
     let want = json!([
         {"role": "user", "content": format!("look\n{left_out}")},
@@ -340,7 +279,7 @@ fn images_are_shown_to_a_model_that_sees() {
         sent_result("1", &format!("Read it.\n{left_out}")),
         sent_result("2", "out"),
     ]);
-    assert_eq!(asked("acme", "m").messages(messages), want);
+    assert_eq!(asked("acme", "m").sent(messages), want);
 }
 
 #[test]
@@ -352,14 +291,14 @@ fn a_conversation_with_another_provider_goes_on() {
         answer("acme", json!([call("functions.exec:0")])),
         result("functions.exec:0", json!("third")),
     ]);
-    let got = asked("acme", "m").messages(history.clone());
+    let got = asked("acme", "m").sent(history.clone());
     let ids: Vec<&str> =
         [1, 2, 4].iter().filter_map(|it| got[*it]["tool_call_id"].as_str()).collect();
     assert_eq!(ids[2], "functions.exec:0");
     let strict = |id: &str| id.len() == 9 && id.bytes().all(|it| it.is_ascii_alphanumeric());
     assert!(ids[0] != ids[1] && ids[..2].iter().all(|it| strict(it)), "{ids:?}");
     assert_eq!(got[1]["content"], json!("first"));
-    let got = asked("other", "m").messages(history);
+    let got = asked("other", "m").sent(history);
     assert!(strict(got[4]["tool_call_id"].as_str().unwrap_or_default()), "{got}");
 }
 
@@ -371,7 +310,7 @@ fn opaque_data_goes_back_to_its_own_model_only() {
         json!([answer("acme", json!([call])), result("1", json!("out"))])
     };
     let extra = |asked: &Asked, signature: &str| {
-        asked.messages(signed(signature))[0]["tool_calls"][0]["extra_content"].take()
+        asked.sent(signed(signature))[0]["tool_calls"][0]["extra_content"].take()
     };
     let want = json!({"google": {"thought_signature": "EjQK"}});
     assert_eq!(extra(&asked("acme", "m"), "EjQK"), want);
@@ -395,7 +334,7 @@ fn thinking_goes_back_to_those_who_refuse_a_call_without() {
         ])
     };
     let sent = |provider: &str, model: &str, history: Value| {
-        let got = asked(provider, model).messages(history);
+        let got = asked(provider, model).sent(history);
         [0, 2, 4].map(|it| got[it]["reasoning_content"].clone())
     };
     let none = [Value::Null, Value::Null, Value::Null];
@@ -414,11 +353,11 @@ fn mistrals_models_get_an_answer_between_a_result_and_a_user() {
         {"role": "user", "content": "more"},
     ]);
     for (provider, model) in [("mistral", "m"), ("openrouter", "mistralai/devstral-2")] {
-        let got = asked(provider, model).messages(history.clone());
+        let got = asked(provider, model).sent(history.clone());
         assert_eq!(got[2]["role"], json!("assistant"), "{got}");
         assert_eq!(got[3]["content"], json!("more"));
     }
-    assert_eq!(asked("acme", "m").messages(history)[2]["role"], json!("user"));
+    assert_eq!(asked("acme", "m").sent(history)[2]["role"], json!("user"));
 }
 
 #[test]
@@ -427,7 +366,7 @@ fn a_made_up_tool_name_is_sent_as_one_that_is_taken() {
         let mut call = call("1");
         call["name"] = json!(name);
         let history = json!([answer("acme", json!([call])), result("1", json!("no"))]);
-        asked("acme", "m").messages(history)[0]["tool_calls"][0]["function"]["name"].take()
+        asked("acme", "m").sent(history)[0]["tool_calls"][0]["function"]["name"].take()
     };
     assert_eq!(sent("functions.exec é"), json!("functions_exec__"));
     assert_eq!(sent(""), json!("unnamed"));
@@ -436,9 +375,7 @@ fn a_made_up_tool_name_is_sent_as_one_that_is_taken() {
 
 #[test]
 fn a_recorded_session_is_sent_as_the_other_gateway_sent_it() {
-    let model = ModelRef { provider: "zai".into(), model: "glm-4.7".into() };
-    let asked = Asked { model, ..asked("", "") };
-    let got = asked.messages(json!([
+    let got = asked("zai", "glm-4.7").sent(json!([
         {"role": "user", "content": [text("@exec echo hi")], "timestamp": 1},
         {"role": "assistant", "content": [text("Let me run that. "),
             {"type": "toolCall", "id": "toolu_002185", "name": "exec",
@@ -458,81 +395,16 @@ fn a_recorded_session_is_sent_as_the_other_gateway_sent_it() {
     assert_eq!(got, want);
 }
 
-/// A small generator: the same numbers in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, sides: usize) -> usize {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) as usize % sides
-    }
-
-    fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
-        of[self.below(of.len())].clone()
-    }
-
-    fn block(&mut self) -> Value {
-        let unknown = json!({"type": "smell"});
-        self.one_of(&[text("a"), text(""), text("那 \u{0}"), image(), unknown])
-    }
-
-    fn content(&mut self) -> Value {
-        if self.below(4) == 0 {
-            return self.one_of(&[json!("text"), json!(""), json!(null)]);
-        }
-        let count = self.below(3);
-        (0..count).map(|_| self.block()).collect()
-    }
-
-    /// An answer and, as a session gives them, one result a call.
-    fn answer(&mut self, history: &mut Vec<Value>) {
-        let long = "x".repeat(60);
-        let pool = ["", "1", "call_1", "toolu_01|é", "functions.exec:0", "aB3xK9mP2", &long];
-        let count = self.below(4);
-        let ids: Vec<&str> = (0..count).map(|_| self.one_of(&pool)).collect();
-        let mut blocks: Vec<Value> = (0..self.below(3)).map(|_| self.block()).collect();
-        blocks.push(json!({"type": "thinking", "thinking": "hm"}));
-        blocks.extend(ids.iter().map(|id| {
-            json!({"type": "toolCall", "id": id, "name": self.one_of(&["exec", "", "a.b"]),
-                "arguments": self.one_of(&[json!({}), json!({"a": 1}), json!("{"), json!(null)]),
-                "thoughtSignature": self.one_of(&[json!(null), json!("s"), json!("{}")])})
-        }));
-        let mut answer = answer(self.one_of(&["acme", "mistral", "x"]), json!(blocks));
-        answer["stopReason"] =
-            self.one_of(&["stop", "error", "aborted", "toolUse"].map(Value::from));
-        history.push(answer);
-        for id in ids {
-            let mut result = result(id, self.content());
-            result["isError"] = json!(self.below(3) == 0);
-            history.push(result);
-        }
-    }
-
-    fn history(&mut self) -> Value {
-        let mut history = Vec::new();
-        for _ in 0..self.below(12) {
-            if self.below(2) == 0 {
-                history.push(json!({"role": "user", "content": self.content()}));
-            } else {
-                self.answer(&mut history);
-            }
-        }
-        json!(history)
-    }
-}
-
 #[test]
 fn any_history_makes_a_body_that_a_strict_server_takes() {
     let mut dice = Dice(7);
-    for _ in 0..2_000 {
-        let history = dice.history();
+    for _ in 0..3_000 {
+        let models = ["acme/m", "mistral/m", "openai/m", "deepseek/m"];
+        let history = dice.history(FORM.api, &models);
         let mut asked = asked(dice.one_of(&["acme", "mistral", "openai", "deepseek"]), "m");
         asked.facts.images = dice.one_of(&[None, Some(false), Some(true)]);
-        let sent = asked.messages(history.clone());
-        let count = |of: &Value, role: &str| {
-            of.as_array().unwrap().iter().filter(|it| it["role"] == json!(role)).count()
-        };
-        assert_eq!(count(&sent, "tool"), count(&history, "toolResult"), "{history:#}");
+        asked.is_stripped = dice.below(4) == 0;
+        let sent = asked.sent(history.clone());
+        assert_eq!(count(&sent, "\"function\":{"), count(&history, "\"toolCall\""), "{history:#}");
     }
 }

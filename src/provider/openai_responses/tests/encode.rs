@@ -6,63 +6,25 @@ use std::collections::HashSet;
 use serde_json::{Value, json};
 
 use super::super::OpenAiResponses;
-use crate::config::{ModelFacts, ModelRef, ThinkingLevel};
-use crate::message::Message;
-use crate::provider::{Origin, Provider, Request, ToolDefinition};
+use crate::config::ThinkingLevel;
+use crate::provider::ToolDefinition;
+use crate::provider::tests::asked::{self, Asked, Form, HERE, filled, image, result};
+use crate::provider::tests::histories::{Dice, count};
 
-/// What a request is made of, apart from its messages.
-pub(super) struct Asked {
-    pub(super) model: ModelRef,
-    pub(super) facts: ModelFacts,
-    pub(super) strips: bool,
-    system: &'static str,
-    tools: Vec<ToolDefinition>,
-    thinking: ThinkingLevel,
-    max_tokens: Option<u64>,
-    temperature: Option<f64>,
-}
+const FORM: Form = Form {
+    api: "openai-responses",
+    dialect: |name| Box::new(OpenAiResponses::new(name)),
+    check: |body, _| check_form(body),
+    conversation: |mut it| it["input"].take(),
+};
 
-pub(super) fn asked(provider: &str, model: &str) -> Asked {
-    Asked {
-        model: ModelRef { provider: provider.into(), model: model.into() },
-        facts: ModelFacts::default(),
-        strips: false,
-        system: "",
-        tools: Vec::new(),
-        thinking: ThinkingLevel::Off,
-        max_tokens: None,
-        temperature: None,
-    }
-}
-
-impl Asked {
-    fn body(&self, messages: &[Message]) -> Value {
-        let request = Request {
-            system: self.system,
-            tools: &self.tools,
-            thinking: self.thinking,
-            max_tokens: self.max_tokens,
-            temperature: self.temperature,
-            ..Request::new(&self.model, &self.facts, messages)
-        };
-        let origin = Origin::new(&self.model, "https://a").speaking("openai-responses");
-        let origin = if self.strips { origin.without_opaque() } else { origin };
-        let wire = OpenAiResponses::new(&self.model.provider).encode(&request, &origin).unwrap();
-        assert_eq!(wire.path, "/responses");
-        let body = serde_json::from_slice(&wire.body).unwrap();
-        assert_eq!(check_form(&body), Ok(()), "{body:#}");
-        body
-    }
-
-    pub(super) fn input(&self, messages: Value) -> Value {
-        let messages: Vec<Message> = serde_json::from_value(messages).unwrap();
-        self.body(&messages)["input"].take()
-    }
+fn asked(provider: &str, model: &str) -> Asked {
+    Asked::of(FORM, provider, model)
 }
 
 /// Refuses any field that the specification does not have, calls without their
 /// output, thinking without what followed it, and ids of what is not known.
-pub(super) fn check_form(body: &Value) -> Result<(), String> {
+fn check_form(body: &Value) -> Result<(), String> {
     let top = [
         "model",
         "instructions",
@@ -197,29 +159,22 @@ fn check_parts(parts: &Value) -> Result<(), String> {
     Ok(())
 }
 
-fn filled(text: &Value) -> Result<(), String> {
-    match text.as_str() {
-        Some(it) if !it.is_empty() => Ok(()),
-        _ => Err(format!("no text: {text}")),
-    }
-}
-
+/// Also refuses null, which is not the same as no field here.
 fn fields(value: &Value, known: &[&str]) -> Result<(), String> {
-    let fields = value.as_object().ok_or(format!("no object: {value}"))?;
-    let unknown = fields.iter().find(|(name, it)| !known.contains(&name.as_str()) || it.is_null());
-    unknown.map_or(Ok(()), |it| Err(format!("field {it:?} in {value}")))
+    let has_null = value.as_object().is_some_and(|it| it.values().any(Value::is_null));
+    if has_null { Err(format!("null in {value}")) } else { asked::fields(value, known) }
 }
 
-pub(super) fn user(text: &str) -> Value {
+fn user(text: &str) -> Value {
     json!({"role": "user", "content": [{"type": "text", "text": text}]})
 }
 
-pub(super) fn answer(provider: &str, content: Value) -> Value {
+fn answer(provider: &str, content: Value) -> Value {
     json!({"role": "assistant", "api": "openai-responses", "provider": provider, "model": "m",
-        "content": content, "stopReason": "stop", "beige": {"endpoint": "https://a"}})
+        "content": content, "stopReason": "stop", "beige": {"endpoint": HERE}})
 }
 
-pub(super) fn call(id: &str, item: Option<&str>) -> Value {
+fn call(id: &str, item: Option<&str>) -> Value {
     let mut call =
         json!({"type": "toolCall", "id": id, "name": "exec", "arguments": {"command": "ls"}});
     if let Some(item) = item {
@@ -228,11 +183,7 @@ pub(super) fn call(id: &str, item: Option<&str>) -> Value {
     call
 }
 
-pub(super) fn result(id: &str, content: Value) -> Value {
-    json!({"role": "toolResult", "toolCallId": id, "toolName": "exec", "content": content})
-}
-
-pub(super) fn text(text: &str, item: Option<&str>) -> Value {
+fn text(text: &str, item: Option<&str>) -> Value {
     let mut block = json!({"type": "text", "text": text});
     if let Some(item) = item {
         block["textSignature"] = json!(item);
@@ -240,16 +191,12 @@ pub(super) fn text(text: &str, item: Option<&str>) -> Value {
     block
 }
 
-pub(super) fn image() -> Value {
-    json!({"type": "image", "data": "aGk=", "mimeType": "image/png"})
-}
-
 /// A reasoning item as its server gave it.
-pub(super) fn item(id: &str) -> Value {
+fn item(id: &str) -> Value {
     json!({"type": "reasoning", "id": id, "encrypted_content": format!("own {id}"), "summary": []})
 }
 
-pub(super) fn thinking(id: &str) -> Value {
+fn thinking(id: &str) -> Value {
     json!({"type": "thinking", "thinking": "hm", "thinkingSignature": item(id).to_string()})
 }
 
@@ -309,7 +256,7 @@ fn the_checker_refuses_what_servers_do() {
 #[test]
 fn the_body_has_only_what_there_is_to_say() {
     let mut asked = asked("acme", "m");
-    let hi = [Message::user("hi", crate::clock::Time::from_unix_millis(0))];
+    let hi = json!([user("hi")]);
     let want = json!({"model": "m", "input": [sent_user("hi")], "stream": true, "store": false});
     assert_eq!(asked.body(&hi), want);
     asked.system = "Be kind.";
@@ -336,20 +283,20 @@ fn the_body_has_only_what_there_is_to_say() {
 fn a_model_that_thinks_is_asked_for_what_it_thought() {
     let mut asked = asked("openai", "gpt-5.1");
     asked.temperature = Some(0.5);
-    let body = asked.body(&[]);
+    let body = asked.body(&json!([]));
     assert_eq!(body["include"], json!(["reasoning.encrypted_content"]));
     assert_eq!(body["reasoning"], json!({"effort": "none"}));
     assert_eq!(body.get("temperature"), None);
     asked.thinking = ThinkingLevel::High;
-    assert_eq!(asked.body(&[])["reasoning"], json!({"effort": "high", "summary": "auto"}));
+    assert_eq!(asked.body(&json!([]))["reasoning"], json!({"effort": "high", "summary": "auto"}));
     asked.facts.reasoning = Some(false);
-    let body = asked.body(&[]);
+    let body = asked.body(&json!([]));
     assert_eq!((body.get("include"), body.get("reasoning")), (None, None));
 }
 
 #[test]
 fn an_answer_goes_back_as_it_was_given() {
-    let got = asked("acme", "m").input(json!([
+    let got = asked("acme", "m").sent(json!([
         user("go"),
         answer(
             "acme",
@@ -392,7 +339,7 @@ fn thinking_that_nothing_followed_is_left_out() {
     let sent = |content: Value, stop: &str| {
         let mut said = answer("acme", content);
         said["stopReason"] = json!(stop);
-        asked("acme", "m").input(json!([said, user("more")]))
+        asked("acme", "m").sent(json!([said, user("more")]))
     };
     let more = sent_user("more");
     assert_eq!(sent(json!([thinking("rs_1")]), "aborted"), json!([more]));
@@ -418,7 +365,7 @@ fn what_lacks_its_thinking_goes_without_its_id() {
             thinking("rs_2"),
             call("c2", Some("fc_2"))
         ]);
-        asked("acme", "m").input(json!([
+        asked("acme", "m").sent(json!([
             answer("acme", said),
             result("c1", json!("x")),
             result("c2", json!("x"))
@@ -443,7 +390,7 @@ fn opaque_data_goes_back_to_its_own_place_only() {
     let sent = |asked: &Asked, change: &dyn Fn(&mut Value)| {
         let mut said = answer("acme", said.clone());
         change(&mut said);
-        asked.input(json!([said, result("call_a", json!("x"))]))
+        asked.sent(json!([said, result("call_a", json!("x"))]))
     };
     let bare =
         json!([sent_text("a", None), sent_call("call_a", None), sent_result("call_a", json!("x"))]);
@@ -451,7 +398,7 @@ fn opaque_data_goes_back_to_its_own_place_only() {
     assert_eq!(sent(&here, &|_| ())[0], item("rs_1"));
     assert_eq!(sent(&here, &|it| it["beige"] = json!({"endpoint": "https://b"})), bare);
     assert_eq!(sent(&here, &|it| it["api"] = json!("openai-completions")), bare);
-    let stripped = Asked { strips: true, ..asked("acme", "m") };
+    let stripped = Asked { is_stripped: true, ..asked("acme", "m") };
     assert_eq!(sent(&stripped, &|_| ()), bare);
     // Another model has its ids written anew.
     for other in [asked("acme", "other"), asked("other", "m")] {
@@ -466,7 +413,7 @@ fn opaque_data_goes_back_to_its_own_place_only() {
 fn a_conversation_with_another_provider_goes_on() {
     let long = format!("toolu_{}", "x".repeat(90));
     let odd = "a|b/ü {}";
-    let got = asked("acme", "m").input(json!([
+    let got = asked("acme", "m").sent(json!([
         {"role": "assistant", "provider": "anthropic", "model": "claude", "content": [
             {"type": "thinking", "thinking": "hm", "thinkingSignature": "EjQK"},
             {"type": "thinking", "thinking": "", "thinkingSignature": "x", "redacted": true},
@@ -491,10 +438,10 @@ fn a_conversation_with_another_provider_goes_on() {
 #[test]
 fn images_are_shown_to_a_model_that_sees() {
     let messages = json!([
-        {"role": "user", "content": [text("look", None), image(), text("", None)]},
+        {"role": "user", "content": [text("look", None), image("image/png"), text("", None)]},
         answer("acme", json!([call("1", None), call("2", None), call("3", None)])),
-        result("1", json!([text("Read it.", None), image()])),
-        {"role": "toolResult", "toolCallId": "2", "content": [image()], "isError": true},
+        result("1", json!([text("Read it.", None), image("image/png")])),
+        {"role": "toolResult", "toolCallId": "2", "content": [image("image/png")], "isError": true},
         result("3", json!("out")),
         user("more"),
     ]);
@@ -511,14 +458,14 @@ fn images_are_shown_to_a_model_that_sees() {
     };
     let mut seeing = asked("acme", "m");
     seeing.facts.images = Some(true);
-    let got = seeing.input(messages.clone());
+    let got = seeing.sent(messages.clone());
     let user = looked(json!([part("look"), shown]));
     let one = json!([part("Read it."), shown]);
     assert_eq!(got, want(user.clone(), one, json!([part("Error:"), shown]), None));
     // Where a result is a text and nothing else, the images follow it.
     seeing.model.provider = "vllm".into();
     let history = messages.to_string().replace("acme", "vllm");
-    let got = seeing.input(serde_json::from_str(&history).unwrap());
+    let got = seeing.sent(serde_json::from_str(&history).unwrap());
     let (one, two) =
         (json!("Read it.\n(The image follows.)"), json!("Error: (The image follows.)"));
     let after = looked(json!([
@@ -531,12 +478,12 @@ fn images_are_shown_to_a_model_that_sees() {
     let note = "(An image was left out: this model reads text only.)";
     let user = looked(json!([part("look"), part(note)]));
     let (one, two) = (json!(format!("Read it.\n{note}")), json!(format!("Error: {note}")));
-    assert_eq!(asked("acme", "m").input(messages), want(user, one, two, None));
+    assert_eq!(asked("acme", "m").sent(messages), want(user, one, two, None));
 }
 
 #[test]
 fn what_says_nothing_is_left_out() {
-    let got = asked("acme", "m").input(json!([
+    let got = asked("acme", "m").sent(json!([
         {"role": "user", "content": []},
         {"role": "user", "content": ""},
         answer("other", json!([{"type": "thinking", "thinking": "hm"}])),
@@ -556,6 +503,20 @@ fn a_made_up_tool_name_and_odd_arguments_are_sent_as_what_is_taken() {
     odd["name"] = json!("functions.exec é");
     odd["arguments"] = json!("{");
     let got =
-        asked("acme", "m").input(json!([answer("acme", json!([odd])), result("1", json!("no"))]));
+        asked("acme", "m").sent(json!([answer("acme", json!([odd])), result("1", json!("no"))]));
     assert_eq!((&got[0]["name"], &got[0]["arguments"]), (&json!("functions_exec__"), &json!("{}")));
+}
+
+#[test]
+fn any_history_makes_a_body_that_a_strict_server_takes() {
+    let mut dice = Dice(7);
+    for _ in 0..3_000 {
+        let history = dice.history(FORM.api, &["acme/m", "vllm/m"]);
+        let mut asked = asked(dice.one_of(&["acme", "vllm"]), "m");
+        asked.facts.images = dice.one_of(&[None, Some(false), Some(true)]);
+        asked.is_stripped = dice.below(4) == 0;
+        let sent = asked.sent(history.clone());
+        let calls = count(&history, "\"toolCall\"");
+        assert_eq!(count(&sent, "\"type\":\"function_call\""), calls, "{history:#}");
+    }
 }

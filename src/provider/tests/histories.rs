@@ -1,0 +1,131 @@
+//! Histories as no program should leave them: aborted and failed answers of
+//! every protocol, calls without results and results without calls, late and
+//! twice, images of any kind. A session mends most of it before; a dialect is
+//! sound without.
+
+use serde_json::{Value, json};
+
+use super::asked::{HERE, image, result, text, user};
+
+/// A small generator: the same numbers in every run.
+pub(in crate::provider) struct Dice(pub(in crate::provider) u64);
+
+/// What is opaque in the forms of all protocols, and in none.
+const OPAQUE: [&str; 11] = [
+    "EjQK",
+    "",
+    "{",
+    "no base64",
+    "msg_1",
+    "fc_1",
+    r#"{"v":1,"id":"msg_2","phase":"commentary"}"#,
+    r#"{"type":"reasoning","id":"rs_1","encrypted_content":"own rs_1","summary":[]}"#,
+    r#"{"type":"reasoning","id":"rs_2","encrypted_content":"own rs_2","summary":[]}"#,
+    r#"{"type":"reasoning","id":"rs_9","summary":[]}"#,
+    r#"{"type":"reasoning.encrypted"}"#,
+];
+
+impl Dice {
+    pub(in crate::provider) fn below(&mut self, sides: usize) -> usize {
+        // Knuth's multiplier; the high bits are the better ones.
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides
+    }
+
+    pub(in crate::provider) fn one_of<T: Clone>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())].clone()
+    }
+
+    /// A conversation in which these models, as `provider/model`, and others
+    /// spoke, the former in the protocol of that name.
+    pub(in crate::provider) fn history(&mut self, api: &str, models: &[impl AsRef<str>]) -> Value {
+        let mut history = Vec::new();
+        for _ in 0..self.below(12) {
+            match self.below(9) {
+                0..4 => history.push(user(self.content())),
+                4 => history.push(result("of nobody", self.content())),
+                5 => history.push(json!({"role": self.one_of(&["compactionSummary", "oracle"])})),
+                _ => self.answer(api, models, &mut history),
+            }
+        }
+        json!(history)
+    }
+
+    /// An answer and what came of its calls: most of it, in any order.
+    fn answer(&mut self, api: &str, models: &[impl AsRef<str>], history: &mut Vec<Value>) {
+        let long = "x".repeat(70);
+        let pool =
+            ["", "1", "call_1", "call_1|fc_1", "toolu_01|é", "fn.exec:0", "aB3xK9mP2", &long];
+        let count = self.below(4);
+        let ids: Vec<&str> = (0..count).map(|_| self.one_of(&pool)).collect();
+        let mut blocks: Vec<Value> = (0..self.below(4)).map(|_| self.said()).collect();
+        for id in &ids {
+            let place = self.below(blocks.len() + 1);
+            let place = if self.below(3) == 0 { place } else { blocks.len() };
+            blocks.insert(place, self.call(id));
+        }
+        let model = models[self.below(models.len())].as_ref();
+        let (provider, model) = model.split_once('/').unwrap_or_default();
+        let (provider, api) = match self.below(4) {
+            0 => ("other", "of another"),
+            1 => (provider, ""),
+            _ => (provider, api),
+        };
+        history.push(json!({"role": "assistant", "provider": provider, "model": model, "api": api,
+            "content": blocks,
+            "stopReason": self.one_of(&["stop", "toolUse", "length", "error", "aborted"]),
+            "beige": {"endpoint": self.one_of(&[HERE, HERE, "https://there"])}}));
+        let before = history.len();
+        for id in ids {
+            let mut result = result(id, self.content());
+            result["isError"] = json!(self.below(3) == 0);
+            // One is lost, one comes twice.
+            for _ in 0..self.one_of(&[1, 1, 1, 1, 1, 1, 0, 2]) {
+                let place = before + self.below(history.len() - before + 1);
+                history.insert(place, result.clone());
+            }
+        }
+    }
+
+    fn content(&mut self) -> Value {
+        match self.below(4) {
+            0 => self.one_of(&[json!("text"), json!(""), json!(" "), json!(null)]),
+            count => (1..count).map(|_| self.block()).collect(),
+        }
+    }
+
+    fn block(&mut self) -> Value {
+        let kind = self.one_of(&["image/png", "image/heic", "image/gif", ""]);
+        let empty = json!({"type": "image", "data": "", "mimeType": "image/png"});
+        let unknown = json!({"type": "smell"});
+        let texts = [text("a"), text(""), text(" \n"), text("那 \u{0}")];
+        match self.below(2) {
+            0 => self.one_of(&texts),
+            _ => self.one_of(&[image(kind), image("image/png"), empty, unknown]),
+        }
+    }
+
+    fn said(&mut self) -> Value {
+        let opaque = json!(self.one_of(&OPAQUE));
+        let opaque = if self.below(3) == 0 { Value::Null } else { opaque };
+        match self.below(3) {
+            0 => self.block(),
+            1 => json!({"type": "text", "text": self.one_of(&["", " \n", "s"]),
+                "textSignature": opaque}),
+            _ => json!({"type": "thinking", "thinking": self.one_of(&["hm", ""]),
+                "thinkingSignature": opaque, "redacted": self.one_of(&[Some(true), None, None])}),
+        }
+    }
+
+    fn call(&mut self, id: &str) -> Value {
+        json!({"type": "toolCall", "id": id, "name": self.one_of(&["exec", "", "7.b"]),
+            "arguments": self.one_of(&[json!({}), json!({"a": 1}), json!("{"), json!(null)]),
+            "thoughtSignature": self.one_of(&OPAQUE)})
+    }
+}
+
+/// How often a text stands in what is sent or stored.
+pub(in crate::provider) fn count(value: &Value, what: &str) -> usize {
+    value.to_string().matches(what).count()
+}
