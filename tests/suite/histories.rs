@@ -8,6 +8,9 @@ use serde_json::{Value, json};
 
 use crate::support::{Dialect, ModelServer, Said, World, provider_in, says, some_world};
 
+/// Conversations in each protocol.
+const ROUNDS: u64 = 60;
+
 /// A world with a gateway and a session `api:1` of one question and answer.
 fn begun(server: &ModelServer) -> World {
     let world = some_world();
@@ -188,83 +191,167 @@ fn a_session_that_is_held_elsewhere_is_no_fault_of_the_model() {
 }
 
 /// Aborts, failures, orphans, images, foreign thoughts, notes and compactions,
-/// in any order: the server refuses whatever its protocol does not allow.
+/// in any order, and a second question after what was mended: the server
+/// refuses whatever its protocol does not allow.
 #[test]
-fn whatever_stands_in_a_session_what_is_sent_is_sound_in_every_protocol() {
+fn whatever_a_session_holds_what_is_sent_of_it_is_sound() {
     for dialect in Dialect::ALL {
         let server = ModelServer::answering(move |_| dialect.answer(&Said::text("fine")));
         let world = some_world();
-        let fields = "models: { m: { input: ['text', 'image'] } },";
-        let provider = provider_in(dialect, server.port(), fields);
+        let facts = "models: { m: { reasoning: true, input: ['text', 'image'] } },";
+        let provider = provider_in(dialect, server.port(), facts);
         world.write_config_of(&provider, &world.agent("a", "", ""), "");
         world.start_gateway();
-        for seed in 1..=20 {
-            let key = format!("api:{seed}");
+        for round in 0..ROUNDS {
+            let mut chance = Chance(round);
+            let key = format!("api:{round}");
             assert_eq!(world.answer(&key, "hi"), "fine");
-            world.append(&key, random_entries(seed));
+            let turns = 1 + chance.below(6);
+            let entries: Vec<Value> = (0..turns).flat_map(|_| turn(&mut chance, dialect)).collect();
+            let shown = entries.iter().map(|it| format!("{it}\n")).collect::<String>();
+            world.append(&key, entries);
             for _ in 0..2 {
-                assert_eq!(world.answer(&key, "more"), "fine", "{dialect:?} {seed}");
+                assert_eq!(world.answer(&key, "go on"), "fine", "{dialect:?} {round}\n{shown}");
+                // Where roles must alternate it is the end of a longer message.
+                let said = server.last().said();
+                let last = said.last().expect("a message");
+                let is_question = last.starts_with("user: ") && last.ends_with("go on");
+                assert!(is_question, "{dialect:?} {round}");
             }
-            let faults = server.take_violations();
-            assert!(faults.is_empty(), "{dialect:?} {seed}: {}", faults.join("\n"));
-            assert_eq!(server.last().last_user(), "more");
+            let found = server.take_violations();
+            assert!(found.is_empty(), "{dialect:?} {round}: {}\n{shown}", found.join("\n"));
         }
     }
 }
 
-/// Up to thirty entries, the same ones for the same seed.
-fn random_entries(seed: u64) -> Vec<Value> {
-    let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let count = 5 + dice.below(25);
-    let mut calls: Vec<String> = Vec::new();
-    (0..count).map(|number| random_entry(number, &mut dice, &mut calls)).collect()
-}
+/// Numbers that look like chance and are the same each time.
+struct Chance(u64);
 
-fn random_entry(number: u64, dice: &mut Dice, calls: &mut Vec<String>) -> Value {
-    let stop = ["stop", "error", "aborted", "length"][dice.below(4) as usize];
-    match dice.below(12) {
-        0 | 1 => user(&format!("question {number}")),
-        2 => message(json!({"role": "user", "content": [
-            {"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"}]})),
-        3 | 4 => {
-            let ids = (0..1 + dice.below(3)).map(|it| format!("call_{number}_{it}"));
-            let ids: Vec<String> = ids.collect();
-            let content: Vec<Value> = ids.iter().map(|it| call(it)).collect();
-            calls.extend(ids);
-            answer(json!(content))
-        }
-        5 | 6 if !calls.is_empty() => {
-            let id = calls.remove(dice.below(calls.len() as u64) as usize);
-            result(&id, "done")
-        }
-        7 => result("of_no_call", "orphan"),
-        8 => {
-            let thought =
-                json!({"type": "thinking", "thinking": "hmm", "thinkingSignature": "sig"});
-            let text =
-                json!({"type": "text", "text": if dice.below(3) == 0 { "" } else { "Well." }});
-            message(json!({"role": "assistant", "content": [thought, text], "stopReason": stop,
-                "api": "anthropic-messages", "provider": "other", "model": "claude"}))
-        }
-        9 => json!({"type": "custom_message", "customType": "x", "content": "note"}),
-        10 if number > 0 => {
-            // Of an entry before, or of none at all.
-            let kept = format!("{:08x}", dice.below(number + 1));
-            json!({"type": "compaction", "summary": "S", "firstKeptEntryId": kept,
-                "tokensBefore": 9})
-        }
-        _ => message(json!({"role": "assistant", "content": [], "stopReason": stop})),
+impl Chance {
+    /// A number below that.
+    fn below(&mut self, most: u64) -> u64 {
+        // Knuth's multiplier; the high bits are the better ones.
+        self.0 =
+            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+
+    fn is(&mut self, one_in: u64) -> bool {
+        self.below(one_in) == 0
+    }
+
+    fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        let number = usize::try_from(self.below(choices.len() as u64)).expect("small");
+        &choices[number]
     }
 }
 
-/// Numbers that look random (xorshift).
-struct Dice(u64);
+/// Who may have said something: the model that is asked, and others.
+const SPEAKERS: [(&str, &str, &str); 5] = [
+    ("p", "m", ""),
+    ("p", "another", ""),
+    ("anthropic", "claude", "anthropic-messages"),
+    ("openai", "gpt", "openai-responses"),
+    ("google", "gemini", "google-generative-ai"),
+];
 
-impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % bound
+const IDS: [&str; 6] = ["c1", "toolu_01", "call.1/odd id", "fc_1|call_9", "", "日本"];
+
+const TEXTS: [&str; 6] = ["fine", "", " ", "two\nlines", "日本 \u{1f980}", "</think> {\"a\":1}"];
+
+/// A run of messages that a turn might leave, or half of one.
+fn turn(chance: &mut Chance, dialect: Dialect) -> Vec<Value> {
+    let mut entries = Vec::new();
+    if !chance.is(6) {
+        entries.push(message(json!({"role": "user", "content": words(chance)})));
+    }
+    for _ in 0..chance.below(3) {
+        let calls: Vec<&str> = (0..chance.below(4)).map(|_| *chance.of(&IDS)).collect();
+        entries.push(any_answer(chance, dialect, &calls));
+        for id in &calls {
+            if !chance.is(5) {
+                entries.push(any_result(chance, id));
+            }
+        }
+        if chance.is(8) {
+            entries.push(any_result(chance, "of nobody"));
+        }
+    }
+    if chance.is(5) {
+        entries.push(other(chance));
+    }
+    if chance.is(4) && entries.len() > 1 {
+        // What came late, or before what it answers.
+        let places = [(); 2].map(|()| chance.below(entries.len() as u64) as usize);
+        entries.swap(places[0], places[1]);
+    }
+    entries
+}
+
+fn words(chance: &mut Chance) -> Value {
+    let text = *chance.of(&TEXTS);
+    match chance.below(4) {
+        0 => json!([{"type": "text", "text": text}, image()]),
+        1 => json!([]),
+        2 => json!([{"type": "text", "text": text}, {"type": "text", "text": "more"}]),
+        _ => json!(text),
+    }
+}
+
+fn image() -> Value {
+    json!({"type": "image", "data": "iVBORw0KGgo=", "mimeType": "image/png"})
+}
+
+fn any_answer(chance: &mut Chance, dialect: Dialect, calls: &[&str]) -> Value {
+    let (provider, model, api) = *chance.of(&SPEAKERS);
+    let api = if api.is_empty() { dialect.api() } else { api };
+    let mut content = Vec::new();
+    if chance.is(2) {
+        let mut thought = json!({"type": "thinking", "thinking": *chance.of(&TEXTS)});
+        if chance.is(2) {
+            thought["thinkingSignature"] = json!("b3BhcXVl");
+        }
+        if chance.is(5) {
+            thought["redacted"] = json!(true);
+        }
+        content.push(thought);
+    }
+    if chance.is(2) {
+        content.push(json!({"type": "text", "text": *chance.of(&TEXTS)}));
+    }
+    for id in calls {
+        let arguments = match chance.below(3) {
+            0 => json!({}),
+            1 => json!({"command": "echo \"x\"", "deep": {"a": [1, null]}}),
+            _ => Value::Null,
+        };
+        let name = chance.of(&["exec", "read", "no such.tool", ""]);
+        content.push(json!({"type": "toolCall", "id": id, "name": name, "arguments": arguments}));
+    }
+    let stop = chance.of(&["stop", "toolUse", "aborted", "error", "length"]);
+    message(json!({"role": "assistant", "content": content, "api": api, "provider": provider,
+        "model": model, "stopReason": stop, "beige": {"endpoint": "https://elsewhere"}}))
+}
+
+fn any_result(chance: &mut Chance, id: &str) -> Value {
+    message(json!({"role": "toolResult", "toolCallId": id, "toolName": "exec",
+        "content": words(chance), "isError": chance.is(2)}))
+}
+
+/// What stands in a session beside a turn.
+fn other(chance: &mut Chance) -> Value {
+    // Of an entry before, or of none at all.
+    let kept = format!("{:08x}", chance.below(16));
+    match chance.below(7) {
+        0 | 1 => json!({"type": "compaction", "summary": "It was long.",
+            "firstKeptEntryId": kept, "tokensBefore": 9}),
+        2 => message(json!({"role": "bashExecution", "command": "ls", "output": "a\n",
+            "exitCode": 0, "cancelled": false, "truncated": false})),
+        3 => json!({"type": "custom_message", "customType": "x", "content": "note"}),
+        4 => message(
+            json!({"role": "custom", "customType": "x", "content": "told", "display": true}),
+        ),
+        5 => json!({"type": "model_change", "provider": "x", "modelId": "y"}),
+        _ => message(json!({"role": "of a later version", "content": [{"type": "odd"}]})),
     }
 }

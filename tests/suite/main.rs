@@ -40,7 +40,6 @@ mod oneshots;
 mod planted;
 mod podman;
 mod prompt;
-mod random;
 mod recording;
 mod residents;
 mod responses;

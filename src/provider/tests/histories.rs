@@ -10,20 +10,25 @@ use super::asked::{HERE, image, result, text, user};
 /// A small generator: the same numbers in every run.
 pub(in crate::provider) struct Dice(pub(in crate::provider) u64);
 
-/// What is opaque in the forms of all protocols, and in none.
-const OPAQUE: [&str; 11] = [
-    "EjQK",
-    "",
-    "{",
-    "no base64",
-    "msg_1",
-    "fc_1",
-    r#"{"v":1,"id":"msg_2","phase":"commentary"}"#,
-    r#"{"type":"reasoning","id":"rs_1","encrypted_content":"own rs_1","summary":[]}"#,
-    r#"{"type":"reasoning","id":"rs_2","encrypted_content":"own rs_2","summary":[]}"#,
-    r#"{"type":"reasoning","id":"rs_9","summary":[]}"#,
-    r#"{"type":"reasoning.encrypted"}"#,
-];
+/// What is opaque, in the forms of all protocols and in none, with the mark of
+/// whose it is.
+fn opaque(mark: &str) -> [String; 10] {
+    let item =
+        |id: &str, kept: &str| format!(r#"{{"type":"reasoning","id":"{id}",{kept}"summary":[]}}"#);
+    let encrypted = format!(r#""encrypted_content":"own {mark}","#);
+    [
+        mark.into(),
+        String::new(),
+        "{".into(),
+        format!("no base64 {mark}"),
+        format!("msg_{mark}"),
+        format!("fc_{mark}"),
+        format!(r#"{{"v":1,"id":"msg_{mark}","phase":"commentary"}}"#),
+        item("rs_1", &encrypted),
+        item("rs_2", &encrypted),
+        item(mark, ""),
+    ]
+}
 
 impl Dice {
     pub(in crate::provider) fn below(&mut self, sides: usize) -> usize {
@@ -38,7 +43,8 @@ impl Dice {
     }
 
     /// A conversation in which these models, as `provider/model`, and others
-    /// spoke, the former in the protocol of that name.
+    /// spoke, the former in the protocol of that name. What is opaque of theirs
+    /// has the mark `MARK0`, `MARK1`, …; of the others `MARKX`.
     pub(in crate::provider) fn history(&mut self, api: &str, models: &[impl AsRef<str>]) -> Value {
         let mut history = Vec::new();
         for _ in 0..self.below(12) {
@@ -59,23 +65,31 @@ impl Dice {
             ["", "1", "call_1", "call_1|fc_1", "toolu_01|é", "fn.exec:0", "aB3xK9mP2", &long];
         let count = self.below(4);
         let ids: Vec<&str> = (0..count).map(|_| self.one_of(&pool)).collect();
-        let mut blocks: Vec<Value> = (0..self.below(4)).map(|_| self.said()).collect();
+        let place = self.below(models.len());
+        let (provider, model) = models[place].as_ref().split_once('/').unwrap_or_default();
+        let mut own = json!({"provider": provider, "model": model, "api": api,
+            "beige": {"endpoint": HERE}});
+        let mark = match self.below(9) {
+            0 => Some(("provider", json!("other"))),
+            1 => Some(("model", json!("other"))),
+            2 => Some(("api", json!("of-another"))),
+            3 => Some(("beige", json!({"endpoint": "https://there"}))),
+            _ => None,
+        };
+        let mark = mark.map_or(format!("MARK{place}"), |(field, other)| {
+            own[field] = other;
+            "MARKX".into()
+        });
+        let mut blocks: Vec<Value> = (0..self.below(4)).map(|_| self.said(&mark)).collect();
         for id in &ids {
             let place = self.below(blocks.len() + 1);
             let place = if self.below(3) == 0 { place } else { blocks.len() };
-            blocks.insert(place, self.call(id));
+            blocks.insert(place, self.call(id, &mark));
         }
-        let model = models[self.below(models.len())].as_ref();
-        let (provider, model) = model.split_once('/').unwrap_or_default();
-        let (provider, api) = match self.below(4) {
-            0 => ("other", "of another"),
-            1 => (provider, ""),
-            _ => (provider, api),
-        };
-        history.push(json!({"role": "assistant", "provider": provider, "model": model, "api": api,
-            "content": blocks,
-            "stopReason": self.one_of(&["stop", "toolUse", "length", "error", "aborted"]),
-            "beige": {"endpoint": self.one_of(&[HERE, HERE, "https://there"])}}));
+        own["role"] = json!("assistant");
+        own["content"] = json!(blocks);
+        own["stopReason"] = json!(self.one_of(&["stop", "toolUse", "length", "error", "aborted"]));
+        history.push(own);
         let before = history.len();
         for id in ids {
             let mut result = result(id, self.content());
@@ -106,26 +120,37 @@ impl Dice {
         }
     }
 
-    fn said(&mut self) -> Value {
-        let opaque = json!(self.one_of(&OPAQUE));
+    fn said(&mut self, mark: &str) -> Value {
+        let opaque = json!(self.one_of(&opaque(mark)));
         let opaque = if self.below(3) == 0 { Value::Null } else { opaque };
         match self.below(3) {
             0 => self.block(),
             1 => json!({"type": "text", "text": self.one_of(&["", " \n", "s"]),
                 "textSignature": opaque}),
-            _ => json!({"type": "thinking", "thinking": self.one_of(&["hm", ""]),
+            _ => json!({"type": "thinking", "thinking": self.one_of(&[mark, ""]),
                 "thinkingSignature": opaque, "redacted": self.one_of(&[Some(true), None, None])}),
         }
     }
 
-    fn call(&mut self, id: &str) -> Value {
+    fn call(&mut self, id: &str, mark: &str) -> Value {
         json!({"type": "toolCall", "id": id, "name": self.one_of(&["exec", "", "7.b"]),
             "arguments": self.one_of(&[json!({}), json!({"a": 1}), json!("{"), json!(null)]),
-            "thoughtSignature": self.one_of(&OPAQUE)})
+            "thoughtSignature": self.one_of(&opaque(mark))})
     }
 }
 
-/// How often a text stands in what is sent or stored.
-pub(in crate::provider) fn count(value: &Value, what: &str) -> usize {
-    value.to_string().matches(what).count()
+/// Holds what is sent against the history: as many calls, and nothing opaque but
+/// of the model of that number, if that takes it back.
+#[track_caller]
+pub(in crate::provider) fn check_sent(
+    sent: &Value,
+    call: &str,
+    history: &Value,
+    own: Option<usize>,
+) {
+    let text = sent.to_string();
+    let calls = history.to_string().matches("\"toolCall\"").count();
+    assert_eq!(text.matches(call).count(), calls, "{history:#}");
+    let owned = own.map_or(0, |it| text.matches(&format!("MARK{it}")).count());
+    assert_eq!(text.matches("MARK").count(), owned, "{sent:#}\n{history:#}");
 }
