@@ -35,6 +35,7 @@ mod tape;
 mod text_tools;
 mod think;
 mod wait;
+mod wire;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -42,7 +43,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde::Serialize;
 use serde_json::Value;
 
 pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
@@ -50,6 +50,7 @@ pub use fault::{Failure, Fault};
 pub use health::{Cooling, Health};
 pub use origin::Origin;
 pub use pool::Load;
+pub use wire::Wire;
 
 use crate::clock;
 use crate::config::{self, Api, ModelFacts, ModelRef, Reach, ThinkingLevel};
@@ -155,32 +156,6 @@ pub trait Provider: Send + Sync {
     fn key_header(&self) -> (&'static str, &'static str) {
         ("Authorization", "Bearer ")
     }
-}
-
-/// A request in a provider's words.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wire {
-    /// Below the provider's base URL.
-    pub path: String,
-    /// Further headers; never one that holds a key.
-    pub headers: Vec<(String, String)>,
-    /// The body.
-    pub body: Vec<u8>,
-}
-
-impl Wire {
-    /// A question in JSON that is answered by server-sent events.
-    fn asking(path: impl Into<String>, body: &impl Serialize) -> Result<Self, Fault> {
-        let headers = [("Content-Type", "application/json"), ("Accept", "text/event-stream")];
-        let body = serde_json::to_vec(body)
-            .map_err(|it| Fault::Ours(format!("cannot write the request: {it}")))?;
-        Ok(Self { path: path.into(), headers: headers.map(owned).into(), body })
-    }
-}
-
-/// A header as a [`Wire`] holds it.
-fn owned((name, value): (&str, &str)) -> (String, String) {
-    (name.into(), value.into())
 }
 
 /// Reads one answer, from bytes cut anywhere.

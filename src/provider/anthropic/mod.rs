@@ -8,7 +8,7 @@ mod encode;
 mod thinking;
 mod usage;
 
-use super::{Decoder, Fault, Origin, Provider, Request, Wire, owned};
+use super::{Decoder, Fault, Origin, Provider, Request, Wire};
 use decode::Answer;
 
 /// The header without which nothing is answered.
@@ -30,10 +30,9 @@ impl Anthropic {
 impl Provider for Anthropic {
     fn encode(&self, request: &Request<'_>, origin: &Origin<'_>) -> Result<Wire, Fault> {
         let (body, beta) = encode::body(request, origin);
-        let mut wire = Wire::asking(below(origin.endpoint(), "messages"), &body)?;
         let beta = beta.map(|it| ("anthropic-beta", it));
-        wire.headers.extend([VERSION].into_iter().chain(beta).map(owned));
-        Ok(wire)
+        let wire = Wire::asking(below(origin.endpoint(), "messages"), &body)?;
+        Ok(wire.with([VERSION].into_iter().chain(beta)))
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
@@ -43,7 +42,7 @@ impl Provider for Anthropic {
     fn question(&self, base_url: &str) -> Wire {
         // One page, as long as one may be.
         let path = below(base_url, "models?limit=1000");
-        Wire { path, headers: vec![owned(VERSION)], body: Vec::new() }
+        Wire { path, ..Wire::default() }.with([VERSION])
     }
 
     fn key_header(&self) -> (&'static str, &'static str) {
