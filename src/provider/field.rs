@@ -3,6 +3,8 @@
 
 use serde_json::Value;
 
+use crate::message::Usage;
+
 /// Up to here each whole number is one of its own, also as a float.
 const LARGEST_WHOLE: f64 = 9_007_199_254_740_992.0;
 
@@ -31,9 +33,9 @@ pub(in crate::provider) fn tokens(value: &Value) -> Option<u64> {
 
 /// How much of what was read, or is left of it, a part is: all of it at most,
 /// also where a server counts the part beside the whole. What no count can be
-/// stays so.
+/// stays as it is.
 pub(in crate::provider) fn within(part: u64, whole: u64) -> u64 {
-    if part == u64::MAX { part } else { part.min(whole) }
+    if part > Usage::MOST_TOKENS { part } else { part.min(whole) }
 }
 
 fn float(value: &Value) -> Option<f64> {

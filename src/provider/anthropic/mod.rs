@@ -69,5 +69,6 @@ fn owned((name, value): (&str, &str)) -> (String, String) {
 mod tests {
     mod decode;
     mod encode;
+    mod hostile;
     mod transcripts;
 }

@@ -46,6 +46,7 @@ impl Provider for OpenAiResponses {
 mod tests {
     mod decode;
     mod encode;
+    mod hostile;
     mod random;
     mod transcripts;
 }
