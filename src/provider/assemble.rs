@@ -2,6 +2,7 @@
 //! judged here, once for all dialects: what is no JSON object is stored as
 //! `{}` and named as broken, so that the model can be told.
 
+mod repeated;
 mod so_far;
 mod unfinished;
 
@@ -19,6 +20,10 @@ pub use so_far::SoFar;
 /// Most values in the arguments of all calls of one answer: each takes up to
 /// hundreds of bytes, as long as its turn runs.
 const MOST_VALUES: usize = 4 * 1024;
+
+/// Most levels of the arguments of a call, the object itself counted: what a
+/// session's file can hold, with room to spare, in whichever protocol they came.
+const DEEPEST: usize = 64;
 
 /// Longest id and name of a call, in bytes: the turn tells them again and again.
 const LONGEST_WORD: usize = 1_024;
@@ -55,6 +60,8 @@ pub struct Assembly {
     /// pieces of several calls may come mixed.
     touched: usize,
     stop: Option<StopReason>,
+    /// Whether tokens were told that cannot be.
+    is_misled: bool,
 }
 
 /// Where in an answer a delta went.
@@ -83,7 +90,8 @@ impl Assembly {
             ..Assistant::default()
         };
         let (parts, calls, endpoint) = (Vec::new(), HashMap::new(), String::new());
-        Self { message, price: None, endpoint, parts, calls, touched: 0, stop: None }
+        let (price, stop, is_misled) = (None, None, false);
+        Self { message, price, endpoint, parts, calls, touched: 0, stop, is_misled }
     }
 
     /// The same, with where it comes from.
@@ -151,11 +159,24 @@ impl Assembly {
     fn note(&mut self, delta: Delta) {
         match delta {
             Delta::Signature(signature) => self.take_signature(&signature),
-            Delta::Usage(usage) => self.message.usage = priced(with_total(usage), self.price),
+            Delta::Usage(usage) if usage.can_be() => {
+                self.message.usage = priced(with_total(usage), self.price);
+            }
+            // Nor is anything else believed that was told of this answer.
+            Delta::Usage(_) => {
+                self.message.usage = Usage::default();
+                self.is_misled = true;
+            }
             Delta::Stop(reason) => self.stop = Some(reason),
             Delta::Mark(beige) => self.message.beige = Some(beige),
             _ => (),
         }
+    }
+
+    /// Whether the provider told tokens that cannot be; the message then tells of
+    /// none, unless others followed.
+    pub(super) fn is_misled(&self) -> bool {
+        self.is_misled
     }
 
     /// What has come, in the words of a cassette. Arguments that do not read are
@@ -190,6 +211,7 @@ impl Assembly {
         };
         let (mut broken, mut values_left) = (Vec::new(), MOST_VALUES);
         let mut message = self.message;
+        repeated::drop_from(&mut self.parts);
         tell_apart(&mut self.parts, message.timestamp);
         message.content.extend(self.parts.into_iter().map(|it| match it {
             Part::Done(block) => block,
@@ -319,8 +341,9 @@ fn note_endpoint(message: &mut Assistant, endpoint: &str) {
     }
 }
 
-/// Gives every call an id of its own: some models give none, the same twice, or
-/// one without end, and a result is paired with its call by nothing else.
+/// Gives every call an id of its own: some models give none, the same to two
+/// calls, or one without end, and a result is paired with its call by nothing
+/// else.
 fn tell_apart(parts: &mut [Part], timestamp: i64) {
     let mut taken = HashSet::new();
     let calls = parts.iter_mut().filter_map(|it| match it {
@@ -375,6 +398,9 @@ fn settle(
 fn arguments(text: &str, most: usize) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         return Ok(Map::new());
+    }
+    if json::depth(text.as_bytes()) > DEEPEST {
+        return Err(format!("the arguments are nested more than {DEEPEST} levels deep"));
     }
     match json::read(text.as_bytes(), most) {
         Ok(Value::Object(arguments)) => Ok(arguments),
@@ -518,10 +544,61 @@ mod tests {
     #[test]
     fn calls_without_an_id_of_their_own_get_one() {
         let now = 1_796_013_286_927;
-        let got = ids(now, &["x", "x", "", ""]);
-        assert_eq!(got, ["x", "VcQaiel00", "VcQaiel01", "VcQaiel02"]);
+        let got = ids(now, &["", ""]);
+        assert_eq!(got, ["VcQaiel00", "VcQaiel01"]);
         assert_eq!(ids(now + 1, &[""]), ["VcQaiem00"]);
         assert_eq!(ids(now, &["VcQaiel00", ""]), ["VcQaiel00", "VcQaiel01"]);
+    }
+
+    /// The ids and arguments of the calls of an answer with these.
+    #[track_caller]
+    fn check_calls(given: &[(&str, &str)], want: &[(&str, Value)]) {
+        let mut assembly = assembly(&[]);
+        for (slot, (id, arguments)) in given.iter().enumerate() {
+            assembly.take(Delta::Text("so".into()));
+            assembly.take(piece(slot as u64, id, arguments));
+        }
+        assembly.take(Delta::Stop(StopReason::ToolUse));
+        let Ok(answer) = assembly.finish() else { panic!("it is whole") };
+        let calls = answer.message.tool_calls();
+        let got: Vec<_> = calls.map(|it| (it.id.as_str(), it.arguments.clone())).collect();
+        assert_eq!(got, want, "{given:?}");
+    }
+
+    #[test]
+    fn a_call_that_is_told_again_is_one() {
+        let one = [("x", json!({"a": [1]}))];
+        check_calls(&[("x", "{\"a\":[1]}"), ("x", "{\"a\":[1]}")], &one);
+        check_calls(&[("x", "{\"a\":[1]}"), ("x", " {\"a\": [1]}\n"), ("x", "{\"a\":[1]}")], &one);
+        // It broke off, and began anew; or the other way round.
+        check_calls(&[("x", "{\"a\":"), ("x", "{\"a\":[1]}")], &one);
+        check_calls(&[("x", "{\"a\":[1]}"), ("x", "{\"a\"")], &one);
+        check_calls(&[("x", "{\"a\":"), ("x", "{\"a\":")], &[("x", json!({}))]);
+        let two = [one[0].clone(), ("y", json!({"a": [1]}))];
+        check_calls(&[("x", "{\"a\":[1]}"), ("y", "{\"a\":[1]}"), ("x", "{\"a\":[1]}")], &two);
+    }
+
+    #[test]
+    fn calls_that_only_look_alike_are_several() {
+        let arguments = json!({"a": 1});
+        let two = |one: &'static str, other| [(one, arguments.clone()), (other, arguments.clone())];
+        check_calls(&[("x", "{\"a\":1}"), ("y", "{\"a\":1}")], &two("x", "y"));
+        check_calls(&[("", "{\"a\":1}"), ("", "{\"a\":1}")], &two("000000700", "000000701"));
+        // Some servers give all calls one id.
+        let other = [("x", json!({"a": 1})), ("000000700", json!({"a": 2}))];
+        check_calls(&[("x", "{\"a\":1}"), ("x", "{\"a\":2}")], &other);
+    }
+
+    #[test]
+    fn tokens_that_cannot_be_are_as_good_as_none() {
+        let usage = |input| Usage { input, output: 1, ..Usage::default() };
+        let most = Usage::MOST_TOKENS;
+        for (told, want) in [(most, most), (most + 1, 0), (u64::MAX, 0)] {
+            let sound = Delta::Usage(usage(7));
+            let assembly = assembly(&[sound, Delta::Usage(usage(told))]);
+            let got = (assembly.message.usage.input, assembly.is_misled());
+            assert_eq!(got, (want, want == 0), "{told}");
+        }
     }
 
     #[test]
@@ -561,7 +638,11 @@ mod tests {
         check_arguments("{\"command\": \"ls\"", Err("not valid JSON"));
         check_arguments("[1]", Err("must be a JSON object"));
         check_arguments("\"ls\"", Err("must be a JSON object"));
-        check_arguments(&"[".repeat(1_000), Err("not valid JSON"));
+        let nested = |levels: usize| "{\"a\":".repeat(levels - 1) + "{}" + &"}".repeat(levels - 1);
+        assert!(arguments(&nested(DEEPEST), MOST_VALUES).is_ok());
+        check_arguments(&nested(DEEPEST + 1), Err("more than 64 levels"));
+        check_arguments(&nested(100_000), Err("more than 64 levels"));
+        check_arguments(&"[".repeat(1_000), Err("more than 64 levels"));
     }
 
     #[test]

@@ -297,6 +297,14 @@ impl Registry {
             assembly.take(delta);
         };
         let carried = self.carry(request, origin, inactivity, cancel, &mut pass_on);
+        if assembly.is_misled() {
+            log::warn!(
+                "the provider `{}` told a count of tokens for `{}` that cannot be; what the call \
+                 took counts as unknown",
+                request.model.provider,
+                request.model.model
+            );
+        }
         let recorder = self.providers.get(&request.model.provider);
         let recorder = recorder.and_then(|it| it.recorder.as_ref());
         let recording = recorder.map(|it| (it, assembly.played()));

@@ -3,6 +3,7 @@
 //! first in the message after their calls, nothing is empty, and what a model
 //! signed goes back as it came or not at all.
 
+mod block;
 mod decode;
 mod encode;
 mod thinking;
@@ -59,5 +60,6 @@ fn below(base_url: &str, what: &str) -> String {
 mod tests {
     mod decode;
     mod encode;
+    mod hostile;
     mod transcripts;
 }

@@ -72,6 +72,7 @@ fn escaped(id: &str) -> String {
 mod tests {
     mod decode;
     mod encode;
+    mod hostile;
     mod transcripts;
 
     use super::path;

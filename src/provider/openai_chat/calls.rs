@@ -111,11 +111,16 @@ impl Calls {
 
     /// Whether a piece that seems to continue a call is another call's start.
     fn begins_another(&self, call: &Call, place: usize, piece: &Piece<'_>) -> bool {
-        if piece.name.is_empty() || (!piece.id.is_empty() && piece.id == call.id) {
+        if piece.name.is_empty() {
             return false;
         }
-        let other_id = !piece.id.is_empty() && !call.id.is_empty();
         let is_whole = call.arguments.is_whole();
+        if !piece.id.is_empty() && piece.id == call.id {
+            // A stuttering server tells it again: a call of its own, which is
+            // held against the other one when all are there.
+            return is_whole && !piece.arguments.trim().is_empty();
+        }
+        let other_id = !piece.id.is_empty() && !call.id.is_empty();
         match piece.index {
             Some(_) => {
                 (other_id && (is_whole || !is_continued(&call.name, piece.name)))

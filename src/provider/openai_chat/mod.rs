@@ -37,4 +37,5 @@ impl Provider for OpenAiChat {
 mod tests {
     mod decode;
     mod encode;
+    mod hostile;
 }

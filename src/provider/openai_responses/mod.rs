@@ -41,5 +41,6 @@ impl Provider for OpenAiResponses {
 mod tests {
     mod decode;
     mod encode;
+    mod hostile;
     mod transcripts;
 }
