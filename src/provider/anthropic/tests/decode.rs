@@ -3,51 +3,17 @@
 use serde_json::{Value, json};
 
 use super::super::Anthropic;
-use crate::clock::Time;
-use crate::config::ModelRef;
 use crate::message::StopReason;
-use crate::provider::assemble::{Answer, Assembly};
+use crate::provider::assemble::Answer;
+use crate::provider::tests::reading::Reading;
 use crate::provider::{Delta, Failure, Fault, Provider};
 
-/// The deltas of a stream that comes in pieces of so many bytes, neighbours of
-/// one kind joined, then how it ended.
-pub(super) fn deltas(stream: &[u8], size: usize) -> (Vec<Delta>, Result<bool, Fault>) {
-    let mut decoder = Anthropic::new("acme").decoder();
-    let mut deltas = Vec::new();
-    let mut fed = Ok(());
-    for piece in stream.chunks(size.max(1)) {
-        fed = decoder.feed(piece, &mut deltas);
-        if fed.is_err() || decoder.is_done() {
-            break;
-        }
-    }
-    let ended = fed.and_then(|()| decoder.end(&mut deltas)).map(|()| decoder.is_done());
-    (joined(deltas), ended)
-}
-
-/// The same with neighbours of one kind joined.
-pub(super) fn joined(deltas: Vec<Delta>) -> Vec<Delta> {
-    let mut joined: Vec<Delta> = Vec::new();
-    for delta in deltas {
-        match (joined.last_mut(), delta) {
-            (Some(Delta::Text(it)), Delta::Text(more)) => it.push_str(&more),
-            (Some(Delta::Thinking(it)), Delta::Thinking(more)) => it.push_str(&more),
-            (_, delta) => joined.push(delta),
-        }
-    }
-    joined
-}
+pub(super) const READING: Reading =
+    Reading { api: "anthropic-messages", decoder: || Anthropic::new("acme").decoder() };
 
 /// The answer of a stream.
 pub(super) fn answer_of(stream: &str) -> Result<Answer, Box<Failure>> {
-    let model = ModelRef { provider: "acme".into(), model: "m".into() };
-    let mut assembly = Assembly::new("anthropic-messages", &model, Time::from_unix_millis(7));
-    let (deltas, ended) = deltas(stream.as_bytes(), stream.len());
-    deltas.into_iter().for_each(|it| assembly.take(it));
-    match ended {
-        Ok(_) => assembly.finish(),
-        Err(fault) => Err(assembly.fail(fault)),
-    }
+    READING.stored(READING.of([stream.as_bytes()]))
 }
 
 /// Events as a stream.

@@ -2,38 +2,21 @@
 
 use serde_json::{Value, json};
 
-use super::super::Anthropic;
-use super::decode::{answer_of, deltas, joined};
+use super::decode::{READING, answer_of};
 use crate::message::{StopReason, Usage};
-use crate::provider::{Delta, Fault, Provider};
+use crate::provider::Fault;
 
 const TEXT: &str = include_str!("text.sse");
 const CALLS: &str = include_str!("calls.sse");
 const SILENT: &str = include_str!("silent.sse");
 const OVERLOADED: &str = include_str!("overloaded.sse");
 
-/// The same deltas, and the same end, at every place where it may be cut in
-/// two, whatever its line ends.
+/// The same deltas, and the same end, wherever it is cut and whatever its line
+/// ends.
 #[track_caller]
 fn check_cuts(transcript: &str) {
-    let want = deltas(transcript.as_bytes(), transcript.len());
-    for stream in [transcript.to_owned(), transcript.replace('\n', "\r\n")] {
-        for place in 0..=stream.len() {
-            assert_eq!(cut(stream.as_bytes(), place), want, "cut at {place}");
-        }
-        for size in [1, 2, 3, 7] {
-            assert_eq!(deltas(stream.as_bytes(), size), want, "pieces of {size}");
-        }
-    }
-}
-
-fn cut(stream: &[u8], place: usize) -> (Vec<Delta>, Result<bool, Fault>) {
-    let mut decoder = Anthropic::new("acme").decoder();
-    let (first, second) = stream.split_at(place);
-    let mut got = Vec::new();
-    let fed = decoder.feed(first, &mut got).and_then(|()| decoder.feed(second, &mut got));
-    let ended = fed.and_then(|()| decoder.end(&mut got)).map(|()| decoder.is_done());
-    (joined(got), ended)
+    let want = READING.however_cut(transcript.as_bytes());
+    assert_eq!(READING.however_cut(transcript.replace('\n', "\r\n").as_bytes()), want);
 }
 
 #[track_caller]

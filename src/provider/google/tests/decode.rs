@@ -4,60 +4,17 @@
 use serde_json::{Value, json};
 
 use super::super::Google;
-use crate::clock::Time;
-use crate::config::ModelRef;
 use crate::message::{StopReason, Usage};
-use crate::provider::assemble::{Answer, Assembly};
+use crate::provider::assemble::Answer;
+use crate::provider::tests::reading::Reading;
 use crate::provider::{Delta, Failure, Fault, Provider};
 
-/// The deltas of a stream that comes in these pieces, neighbours of one kind
-/// joined, then how it ended.
-fn deltas<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<Delta>, Result<bool, Fault>) {
-    let mut decoder = Google::new("acme").decoder();
-    let mut deltas = Vec::new();
-    let mut fed = Ok(());
-    for piece in pieces {
-        fed = decoder.feed(piece, &mut deltas);
-        if fed.is_err() || decoder.is_done() {
-            break;
-        }
-    }
-    let ended = fed.and_then(|()| decoder.end(&mut deltas)).map(|()| decoder.is_done());
-    let mut joined: Vec<Delta> = Vec::new();
-    for delta in deltas {
-        match (joined.last_mut(), delta) {
-            (Some(Delta::Text(it)), Delta::Text(more)) => it.push_str(&more),
-            (Some(Delta::Thinking(it)), Delta::Thinking(more)) => it.push_str(&more),
-            (_, delta) => joined.push(delta),
-        }
-    }
-    (joined, ended)
-}
-
-/// The same however it is cut: in pieces of one size, and in two at each place.
-#[track_caller]
-fn decode(stream: &[u8]) -> (Vec<Delta>, Result<bool, Fault>) {
-    let whole = deltas([stream]);
-    for size in [1, 2, 3, 7, 64] {
-        assert_eq!(deltas(stream.chunks(size)), whole, "pieces of {size}");
-    }
-    for place in 1..stream.len() {
-        let (first, second) = stream.split_at(place);
-        assert_eq!(deltas([first, second]), whole, "cut at {place}");
-    }
-    whole
-}
+const READING: Reading =
+    Reading { api: "google-generative-ai", decoder: || Google::new("acme").decoder() };
 
 #[track_caller]
 pub(super) fn answer(stream: &[u8]) -> Result<Answer, Box<Failure>> {
-    let model = ModelRef { provider: "acme".into(), model: "m".into() };
-    let mut assembly = Assembly::new("google-generative-ai", &model, Time::from_unix_millis(7));
-    let (deltas, ended) = decode(stream);
-    deltas.into_iter().for_each(|it| assembly.take(it));
-    match ended {
-        Ok(_) => assembly.finish(),
-        Err(fault) => Err(assembly.fail(fault)),
-    }
+    READING.stored(READING.however_cut(stream))
 }
 
 /// Pieces as a stream.
@@ -377,10 +334,11 @@ fn a_piece_that_does_not_read_fails_the_call() {
 }
 
 fn usages(pieces: &[Value]) -> Vec<Usage> {
-    let usages = decode(stream(pieces).as_bytes()).0.into_iter().filter_map(|it| match it {
-        Delta::Usage(it) => Some(it),
-        _ => None,
-    });
+    let usages =
+        READING.however_cut(stream(pieces).as_bytes()).0.into_iter().filter_map(|it| match it {
+            Delta::Usage(it) => Some(it),
+            _ => None,
+        });
     usages.collect()
 }
 
@@ -442,10 +400,10 @@ fn an_answer_without_end_is_refused() {
     let fed = (0..40).map(|_| decoder.feed(long.as_bytes(), &mut Vec::new()));
     assert!(fed.filter(Result::is_err).count() > 0);
     let calls: Vec<Value> = vec![json!({"functionCall": {"name": "exec"}}); 1_100];
-    let (_, ended) = deltas([stream(&[parts(json!(calls))]).as_bytes()]);
+    let (_, ended) = READING.of([stream(&[parts(json!(calls))]).as_bytes()]);
     assert!(ended.is_err_and(|it| it.to_string().contains("tool calls")));
     let many = format!("data: {{\"x\":[{}0]}}\n\n", "0,".repeat(100_000));
-    let (got, ended) = deltas([many.as_bytes()]);
+    let (got, ended) = READING.of([many.as_bytes()]);
     assert!(got.is_empty() && ended.is_err_and(|it| it.to_string().contains("values")));
 }
 

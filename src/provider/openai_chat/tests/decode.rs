@@ -3,53 +3,12 @@
 use serde_json::{Value, json};
 
 use super::super::OpenAiChat;
-use crate::clock::Time;
-use crate::config::ModelRef;
 use crate::message::{StopReason, Usage};
-use crate::provider::assemble::Assembly;
-use crate::provider::{Delta, Failure, Fault, Provider};
+use crate::provider::tests::reading::Reading;
+use crate::provider::{Delta, Failure, Provider};
 
-/// The deltas of a stream that comes in pieces of so many bytes, neighbours of
-/// one kind joined, then how it ended.
-pub(super) fn deltas(stream: &[u8], size: usize) -> (Vec<Delta>, Result<bool, Fault>) {
-    let mut decoder = OpenAiChat::new("acme").decoder();
-    let mut deltas = Vec::new();
-    let mut fed = Ok(());
-    for piece in stream.chunks(size) {
-        fed = decoder.feed(piece, &mut deltas);
-        if fed.is_err() || decoder.is_done() {
-            break;
-        }
-    }
-    let ended = fed.and_then(|()| decoder.end(&mut deltas)).map(|()| decoder.is_done());
-    let mut joined: Vec<Delta> = Vec::new();
-    for delta in deltas {
-        match (joined.last_mut(), delta) {
-            (Some(Delta::Text(it)), Delta::Text(more)) => it.push_str(&more),
-            (Some(Delta::Thinking(it)), Delta::Thinking(more)) => it.push_str(&more),
-            (_, delta) => joined.push(delta),
-        }
-    }
-    (joined, ended)
-}
-
-/// The same however it is cut.
-#[track_caller]
-fn decode(stream: &str) -> (Vec<Delta>, Result<bool, Fault>) {
-    let whole = deltas(stream.as_bytes(), stream.len().max(1));
-    for size in [1, 2, 3, 7, 64] {
-        assert_eq!(deltas(stream.as_bytes(), size), whole, "pieces of {size}");
-    }
-    for place in 1..stream.len() {
-        let mut decoder = OpenAiChat::new("acme").decoder();
-        let (first, second) = stream.as_bytes().split_at(place);
-        let mut got = Vec::new();
-        let fed = decoder.feed(first, &mut got).and_then(|()| decoder.feed(second, &mut got));
-        let ended = fed.and_then(|()| decoder.end(&mut got));
-        assert_eq!(ended.is_ok(), whole.1.is_ok(), "cut at {place}");
-    }
-    whole
-}
+pub(super) const READING: Reading =
+    Reading { api: "openai-completions", decoder: || OpenAiChat::new("acme").decoder() };
 
 /// Chunks as a stream, with its end mark.
 pub(super) fn stream(chunks: &[Value]) -> String {
@@ -70,14 +29,7 @@ pub(super) fn finish(reason: &str) -> Value {
 /// broken.
 #[track_caller]
 pub(super) fn answer(stream: &str) -> Result<(Value, StopReason, usize), Box<Failure>> {
-    let model = ModelRef { provider: "acme".into(), model: "m".into() };
-    let mut assembly = Assembly::new("openai-completions", &model, Time::from_unix_millis(7));
-    let (deltas, ended) = decode(stream);
-    deltas.into_iter().for_each(|it| assembly.take(it));
-    if let Err(fault) = ended {
-        return Err(assembly.fail(fault));
-    }
-    let answer = assembly.finish()?;
+    let answer = READING.stored(READING.however_cut(stream.as_bytes()))?;
     let content = serde_json::to_value(answer.message.content).unwrap();
     Ok((content, answer.message.stop_reason, answer.broken.len()))
 }
@@ -451,10 +403,11 @@ fn a_piece_that_does_not_read_fails_the_call() {
 fn usage(value: Value) -> Vec<Usage> {
     let chunks =
         [delta(json!({"content": "a"})), finish("stop"), json!({"choices": [], "usage": value})];
-    let usages = decode(&stream(&chunks)).0.into_iter().filter_map(|it| match it {
-        Delta::Usage(it) => Some(it),
-        _ => None,
-    });
+    let usages =
+        READING.however_cut(stream(&chunks).as_bytes()).0.into_iter().filter_map(|it| match it {
+            Delta::Usage(it) => Some(it),
+            _ => None,
+        });
     usages.collect()
 }
 
@@ -496,7 +449,7 @@ fn usage_reads_however_it_is_written() {
 fn usage_may_stand_in_any_chunk() {
     let usage = json!({"prompt_tokens": 100, "completion_tokens": 6});
     let place = |chunk: Value| {
-        let (deltas, _) = decode(&stream(&[chunk, finish("stop")]));
+        let (deltas, _) = READING.however_cut(stream(&[chunk, finish("stop")]).as_bytes());
         deltas.iter().filter(|it| matches!(it, Delta::Usage(_))).count()
     };
     assert_eq!(place(json!({"choices": [{"delta": {"content": "a"}}], "usage": usage})), 1);
@@ -540,7 +493,7 @@ fn an_answer_without_end_is_refused() {
     assert!(fed.filter(Result::is_err).count() > 0);
     let call = |index: u64| json!([{"index": index, "id": index.to_string()}]);
     let calls: Vec<Value> = (0..1_100).map(|it| delta(json!({ "tool_calls": call(it) }))).collect();
-    let (_, ended) = deltas(stream(&calls).as_bytes(), 4_096);
+    let (_, ended) = READING.of(stream(&calls).as_bytes().chunks(4_096));
     assert!(ended.is_err_and(|it| it.to_string().contains("tool calls")));
 }
 
@@ -562,7 +515,7 @@ fn an_event_of_too_many_values_is_refused_unread() {
     let many = |it: &str| format!("{{\"x\":[{}0]}}", it.repeat(100_000));
     let error = format!("event: error\ndata: {}\n\n", many("0,"));
     for stream in [many("[0],"), format!("data: {}\n\n", many("{},")), error] {
-        let (got, ended) = deltas(stream.as_bytes(), 4_096);
+        let (got, ended) = READING.of(stream.as_bytes().chunks(4_096));
         assert_eq!(got, []);
         let text = ended.map_or_else(|it| it.to_string(), |_| String::new());
         assert!(text.contains("values") || text.contains("[0,0,"), "{text}");

@@ -133,7 +133,7 @@ fn check_unknown(usage: &Value) {
     let chunk = json!({"choices": [{"delta": {"content": "a"}}], "usage": usage});
     let model = ModelRef { provider: "acme".into(), model: "m".into() };
     let mut assembly = Assembly::new("openai-completions", &model, Time::from_unix_millis(7));
-    let (deltas, _) = super::decode::deltas(stream(&[chunk]).as_bytes(), 4_096);
+    let (deltas, _) = super::decode::READING.of([stream(&[chunk]).as_bytes()]);
     deltas.into_iter().for_each(|it| assembly.take(it));
     assert!(assembly.is_misled(), "{usage}");
     let Ok(answer) = assembly.finish() else { panic!("it is whole") };

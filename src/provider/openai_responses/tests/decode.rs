@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::super::OpenAiResponses;
-use super::transcripts::{deltas, outcome};
+use super::transcripts::{READING, outcome};
 use crate::provider::{Delta, Provider};
 
 pub(super) fn event(kind: &str, fields: Value) -> String {
@@ -143,7 +143,7 @@ fn a_body_that_is_no_answer_is_told_of() {
 #[test]
 fn an_answer_without_end_is_refused() {
     let more = text(&"x".repeat(1024 * 1024));
-    let (got, ended) = deltas((0..40).map(|_| more.as_bytes()));
+    let (got, ended) = READING.of((0..40).map(|_| more.as_bytes()));
     assert!(ended.is_err_and(|it| it.to_string().contains("longer than")));
     assert!(matches!(&got[..], [Delta::Text(it)] if it.len() == 32 * 1024 * 1024));
     let item =
@@ -151,7 +151,7 @@ fn an_answer_without_end_is_refused() {
     let calls: String = (0..1_100)
         .map(|it| event("output_item.added", json!({"output_index": it, "item": item(&it)})))
         .collect();
-    let (_, ended) = deltas([calls.as_bytes()]);
+    let (_, ended) = READING.of([calls.as_bytes()]);
     assert!(ended.is_err_and(|it| it.to_string().contains("items")));
 }
 

@@ -8,52 +8,19 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::super::OpenAiResponses;
-use crate::clock::Time;
-use crate::config::ModelRef;
 use crate::message::{Block, Usage};
-use crate::provider::assemble::Assembly;
-use crate::provider::{Delta, Fault, Provider};
+use crate::provider::Provider;
+use crate::provider::tests::reading::Reading;
 
 const FOLDER: &str =
     concat!(env!("CARGO_MANIFEST_DIR"), "/src/provider/openai_responses/tests/transcripts");
 
-/// The deltas of a stream that comes in these pieces, neighbours of one kind
-/// joined, then how it ended.
-pub(super) fn deltas<'a>(
-    pieces: impl IntoIterator<Item = &'a [u8]>,
-) -> (Vec<Delta>, Result<bool, Fault>) {
-    let mut decoder = OpenAiResponses::new("acme").decoder();
-    let mut deltas = Vec::new();
-    let mut fed = Ok(());
-    for piece in pieces {
-        fed = decoder.feed(piece, &mut deltas);
-        if fed.is_err() || decoder.is_done() {
-            break;
-        }
-    }
-    let ended = fed.and_then(|()| decoder.end(&mut deltas)).map(|()| decoder.is_done());
-    let mut joined: Vec<Delta> = Vec::new();
-    for delta in deltas {
-        match (joined.last_mut(), delta) {
-            (Some(Delta::Text(it)), Delta::Text(more)) => it.push_str(&more),
-            (Some(Delta::Thinking(it)), Delta::Thinking(more)) => it.push_str(&more),
-            (_, delta) => joined.push(delta),
-        }
-    }
-    (joined, ended)
-}
+pub(super) const READING: Reading =
+    Reading { api: "openai-responses", decoder: || OpenAiResponses::new("acme").decoder() };
 
 /// What comes of a stream, in the words of the data files.
 pub(super) fn outcome(stream: &[u8]) -> Value {
-    let model = ModelRef { provider: "acme".into(), model: "m".into() };
-    let mut assembly = Assembly::new("openai-responses", &model, Time::from_unix_millis(7));
-    let (deltas, ended) = deltas([stream]);
-    deltas.into_iter().for_each(|it| assembly.take(it));
-    let answer = match ended {
-        Ok(_) => assembly.finish(),
-        Err(fault) => Err(assembly.fail(fault)),
-    };
-    match answer {
+    match READING.stored(READING.of([stream])) {
         Err(failure) => json!({"fault": failure.fault.category(),
             "says": failure.fault.to_string(), "content": blocks(&failure.partial.content)}),
         Ok(answer) => {
@@ -85,14 +52,7 @@ fn check(name: &str, stream: &[u8], want: &Value) {
         got["says"] = json!(says);
     }
     assert_eq!(got, *want, "{name}");
-    let whole = deltas([stream]);
-    for size in [1, 2, 3, 7, 64] {
-        assert_eq!(deltas(stream.chunks(size)), whole, "{name} in pieces of {size}");
-    }
-    for place in 1..stream.len() {
-        let (first, second) = stream.split_at(place);
-        assert_eq!(deltas([first, second]), whole, "{name} cut at {place}");
-    }
+    drop(READING.however_cut(stream));
 }
 
 #[test]
