@@ -41,6 +41,7 @@ mod planted;
 mod podman;
 mod prompt;
 mod recording;
+mod reload;
 mod residents;
 mod responses;
 mod sandbox;
