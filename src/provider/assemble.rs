@@ -2,7 +2,6 @@
 //! judged here, once for all dialects: what is no JSON object is stored as
 //! `{}` and named as broken, so that the model can be told.
 
-mod repeated;
 mod so_far;
 mod unfinished;
 
@@ -19,7 +18,7 @@ pub use so_far::SoFar;
 
 /// Most values in the arguments of all calls of one answer: each takes up to
 /// hundreds of bytes, as long as its turn runs.
-const MOST_VALUES: usize = 4 * 1024;
+pub(super) const MOST_VALUES: usize = 4 * 1024;
 
 /// Most levels of the arguments of a call, the object itself counted: what a
 /// session's file can hold, with room to spare, in whichever protocol they came.
@@ -211,7 +210,6 @@ impl Assembly {
         };
         let (mut broken, mut values_left) = (Vec::new(), MOST_VALUES);
         let mut message = self.message;
-        repeated::drop_from(&mut self.parts);
         tell_apart(&mut self.parts, message.timestamp);
         message.content.extend(self.parts.into_iter().map(|it| match it {
             Part::Done(block) => block,
@@ -395,7 +393,7 @@ fn settle(
 }
 
 /// Arguments as an object. Nothing at all, and `null`, mean no arguments.
-fn arguments(text: &str, most: usize) -> Result<Map<String, Value>, String> {
+pub(super) fn arguments(text: &str, most: usize) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         return Ok(Map::new());
     }
@@ -544,49 +542,10 @@ mod tests {
     #[test]
     fn calls_without_an_id_of_their_own_get_one() {
         let now = 1_796_013_286_927;
-        let got = ids(now, &["", ""]);
-        assert_eq!(got, ["VcQaiel00", "VcQaiel01"]);
+        let got = ids(now, &["x", "x", "", ""]);
+        assert_eq!(got, ["x", "VcQaiel00", "VcQaiel01", "VcQaiel02"]);
         assert_eq!(ids(now + 1, &[""]), ["VcQaiem00"]);
         assert_eq!(ids(now, &["VcQaiel00", ""]), ["VcQaiel00", "VcQaiel01"]);
-    }
-
-    /// The ids and arguments of the calls of an answer with these.
-    #[track_caller]
-    fn check_calls(given: &[(&str, &str)], want: &[(&str, Value)]) {
-        let mut assembly = assembly(&[]);
-        for (slot, (id, arguments)) in given.iter().enumerate() {
-            assembly.take(Delta::Text("so".into()));
-            assembly.take(piece(slot as u64, id, arguments));
-        }
-        assembly.take(Delta::Stop(StopReason::ToolUse));
-        let Ok(answer) = assembly.finish() else { panic!("it is whole") };
-        let calls = answer.message.tool_calls();
-        let got: Vec<_> = calls.map(|it| (it.id.as_str(), it.arguments.clone())).collect();
-        assert_eq!(got, want, "{given:?}");
-    }
-
-    #[test]
-    fn a_call_that_is_told_again_is_one() {
-        let one = [("x", json!({"a": [1]}))];
-        check_calls(&[("x", "{\"a\":[1]}"), ("x", "{\"a\":[1]}")], &one);
-        check_calls(&[("x", "{\"a\":[1]}"), ("x", " {\"a\": [1]}\n"), ("x", "{\"a\":[1]}")], &one);
-        // It broke off, and began anew; or the other way round.
-        check_calls(&[("x", "{\"a\":"), ("x", "{\"a\":[1]}")], &one);
-        check_calls(&[("x", "{\"a\":[1]}"), ("x", "{\"a\"")], &one);
-        check_calls(&[("x", "{\"a\":"), ("x", "{\"a\":")], &[("x", json!({}))]);
-        let two = [one[0].clone(), ("y", json!({"a": [1]}))];
-        check_calls(&[("x", "{\"a\":[1]}"), ("y", "{\"a\":[1]}"), ("x", "{\"a\":[1]}")], &two);
-    }
-
-    #[test]
-    fn calls_that_only_look_alike_are_several() {
-        let arguments = json!({"a": 1});
-        let two = |one: &'static str, other| [(one, arguments.clone()), (other, arguments.clone())];
-        check_calls(&[("x", "{\"a\":1}"), ("y", "{\"a\":1}")], &two("x", "y"));
-        check_calls(&[("", "{\"a\":1}"), ("", "{\"a\":1}")], &two("000000700", "000000701"));
-        // Some servers give all calls one id.
-        let other = [("x", json!({"a": 1})), ("000000700", json!({"a": 2}))];
-        check_calls(&[("x", "{\"a\":1}"), ("x", "{\"a\":2}")], &other);
     }
 
     #[test]

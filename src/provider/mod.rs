@@ -23,6 +23,7 @@ mod http;
 mod ids;
 mod joined;
 mod json;
+mod once;
 mod openai_chat;
 mod openai_responses;
 mod origin;

@@ -39,6 +39,8 @@ pub(super) struct Answer {
     said: usize,
     counts: Counts,
     has_message: bool,
+    /// Whether the whole message has come in one event.
+    is_in_one_piece: bool,
     finish: Option<Finish>,
     /// Whether something was said after that word.
     goes_on: bool,
@@ -69,6 +71,7 @@ impl Answer {
             said: 0,
             counts: Counts::default(),
             has_message: false,
+            is_in_one_piece: false,
             finish: None,
             goes_on: false,
             is_done: false,
@@ -91,7 +94,7 @@ impl Decoder for Answer {
             Rest::Whole(body) => {
                 self.take_chunk("", &body, deltas)?;
                 // It is one JSON value, so what it says is all there is.
-                if !self.has_message {
+                if !self.is_in_one_piece {
                     return Err(broken(&self.provider, "it has no message"));
                 }
                 return self.end_message(deltas);
@@ -189,7 +192,7 @@ impl Answer {
     /// A whole message in one piece. Behind the pieces of one it says the same
     /// again.
     fn take_message(&mut self, message: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        self.has_message = true;
+        (self.has_message, self.is_in_one_piece) = (true, true);
         let blocks = message["content"].as_array().map(Vec::as_slice).unwrap_or_default();
         let blocks = if self.blocks > 0 { &[] } else { blocks };
         for (index, block) in (0..).zip(blocks) {

@@ -9,6 +9,7 @@ mod encode;
 mod thinking;
 mod usage;
 
+use super::once::Once;
 use super::{Decoder, Fault, Origin, Provider, Request, Wire};
 use decode::Answer;
 
@@ -37,7 +38,7 @@ impl Provider for Anthropic {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Answer::new(&self.provider))
+        Box::new(Once::new(Answer::new(&self.provider)))
     }
 
     fn question(&self, base_url: &str) -> Wire {

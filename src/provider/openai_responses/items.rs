@@ -122,7 +122,7 @@ impl Items {
         let agree = |one: &str, other: &str| one.is_empty() || other.is_empty() || one == other;
         self.items.iter().rposition(|it| {
             let is_open = !it.has_ended && (it.heard.is_empty() || it.name.is_empty());
-            let is_named = kind == Kind::Call && !call_id.is_empty() && it.call_id == call_id;
+            let is_named = kind == Kind::Call && !call_id.is_empty() && it.own_call_id() == call_id;
             let is_same = match id.is_empty() && it.id.is_empty() {
                 false => !id.is_empty() && it.id == id,
                 true => kind == Kind::Call && place.is_some() && it.place == place,
@@ -130,7 +130,7 @@ impl Items {
             it.kind == kind
                 && is_open
                 && (is_same || is_named)
-                && agree(&it.call_id, call_id)
+                && agree(it.own_call_id(), call_id)
                 && agree(&it.name, name)
         })
     }
@@ -312,7 +312,7 @@ impl Items {
         let call_id = text(item, "call_id");
         let found = self.find(Kind::of(item), text(item, "id"), place);
         found.filter(|it| {
-            let known = &self.items[*it].call_id;
+            let known = self.items[*it].own_call_id();
             known.is_empty() || call_id.is_empty() || known == call_id
         })
     }
@@ -451,6 +451,12 @@ impl Item {
             spare: String::new(),
             has_ended: false,
         }
+    }
+
+    /// The id by which a call is paired with its result, if its server gave it
+    /// one apart from the item's.
+    fn own_call_id(&self) -> &str {
+        if self.call_id == self.id { "" } else { &self.call_id }
     }
 }
 

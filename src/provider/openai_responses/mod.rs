@@ -11,6 +11,7 @@ mod encode;
 mod items;
 mod opaque;
 
+use super::once::Once;
 use super::{Decoder, Fault, Origin, Provider, Request, Wire};
 use decode::Reply;
 
@@ -33,7 +34,7 @@ impl Provider for OpenAiResponses {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Reply::new(&self.provider))
+        Box::new(Once::new(Reply::new(&self.provider)))
     }
 }
 

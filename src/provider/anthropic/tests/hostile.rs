@@ -104,11 +104,23 @@ fn arguments_without_their_call_fail_the_answer() {
 fn two_answers_in_one_stream_are_none() {
     let text = block(0, json!({"type": "text", "text": "a"}));
     let again = [start(), text.clone()];
-    check_fault(&whole(&[&[text.clone()], &again[..]].concat(), ""), "unavailable", "another", "a");
+    check_fault(
+        &whole(&[std::slice::from_ref(&text), &again[..]].concat(), ""),
+        "unavailable",
+        "another",
+        "a",
+    );
     check(&whole(&again, "end_turn"), said("a"), StopReason::Stop);
     // As a whole it says the same once more.
     let message = json!({"type": "message", "content": [{"type": "text", "text": "a"}]});
     check(&whole(&[text, message], "end_turn"), said("a"), StopReason::Stop);
+}
+
+#[test]
+fn an_event_alone_is_no_answer() {
+    for event in [start(), block(0, tool_use("a", json!({}))), finish("end_turn")] {
+        check_fault(&event.to_string(), "unavailable", "no message", "");
+    }
 }
 
 #[test]

@@ -101,7 +101,7 @@ impl<'a> Told<'a> {
 }
 
 fn has_its_id(came: &Item, told: &Told<'_>) -> bool {
-    if !told.call_id.is_empty() && !came.call_id.is_empty() {
+    if !told.call_id.is_empty() && !came.own_call_id().is_empty() {
         return told.call_id == came.call_id;
     }
     !told.id.is_empty() && [&came.id, &came.call_id].into_iter().any(|it| it == told.id)
@@ -114,5 +114,5 @@ fn says_the_same(came: &Item, told: &Told<'_>) -> bool {
 
 /// A call that has another id and says something else is another one.
 fn has_its_place(came: &Item, told: &Told<'_>) -> bool {
-    came.kind != Kind::Call || came.call_id.is_empty() || told.call_id.is_empty()
+    came.kind != Kind::Call || came.own_call_id().is_empty() || told.call_id.is_empty()
 }

@@ -109,7 +109,10 @@ fn what_stands_only_at_the_end_is_taken_and_nothing_twice() {
     check(&(streamed(0, &one) + &both), &["c1 {\"x\":1}", "c2 {}"]);
     check(&(streamed(1, &two) + &both), &["c2 {}", "c1 {\"x\":1}"]);
     check(&(streamed(0, &one) + &streamed(1, &two) + &both), &["c1 {\"x\":1}", "c2 {}"]);
-    check(&(streamed(0, &one) + &completed(&[two.clone()])), &["c1 {\"x\":1}", "c2 {}"]);
+    check(
+        &(streamed(0, &one) + &completed(std::slice::from_ref(&two))),
+        &["c1 {\"x\":1}", "c2 {}"],
+    );
     let all = completed(&[
         reasoning("rs_1", "hm"),
         message("msg_1", "a"),
@@ -119,6 +122,13 @@ fn what_stands_only_at_the_end_is_taken_and_nothing_twice() {
     check(&(text("a") + &all), &["a", "thinks hm", "b", "c1 {\"x\":1}"]);
     check(&(streamed(3, &one) + &all), &["c1 {\"x\":1}", "thinks hm", "ab"]);
     check(&all, &["thinks hm", "a", "b", "c1 {\"x\":1}"]);
+    // Only the end has the call's own id, or the arguments as an object.
+    let mut bare = one.clone();
+    bare.as_object_mut().unwrap().remove("call_id");
+    check(&(streamed(0, &bare) + &completed(std::slice::from_ref(&one))), &["fc_1 {\"x\":1}"]);
+    bare["arguments"] = json!({"x": 1});
+    let with_object = done(0, &bare) + &done(0, &one) + &completed(std::slice::from_ref(&one));
+    check(&with_object, &["fc_1 {\"x\":1}"]);
     // A server that makes ids up anew each time.
     let anew = completed(&[message("msg_9", "b"), call("fc_9", "c9", ONE)]);
     check(&(text("a") + &streamed(1, &one) + &anew), &["a", "c1 {\"x\":1}"]);
