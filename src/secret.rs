@@ -165,6 +165,11 @@ impl MaskedStream {
         self.masked(held)
     }
 
+    /// Drops what was still held, so many bytes: what follows it is not known.
+    pub fn forget(&mut self) -> usize {
+        mem::take(&mut self.held).len()
+    }
+
     fn masked(&self, text: String) -> String {
         match self.redactor.mask(&text) {
             Cow::Owned(masked) => masked,

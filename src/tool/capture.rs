@@ -3,9 +3,8 @@
 //! much is missing and where the whole is.
 
 use std::collections::VecDeque;
-use std::io;
 
-use crate::sandbox::{Output, SAVED_OUTPUT_CAP};
+use crate::sandbox::SAVED_OUTPUT_CAP;
 
 /// Takes standard output and standard error in order of arrival.
 #[derive(Debug)]
@@ -47,7 +46,7 @@ impl Capture {
         format!("{}\n[… {missing} bytes left out; {place} …]\n{}", marked(head), marked(tail))
     }
 
-    fn take(&mut self, bytes: &[u8]) {
+    pub(super) fn take(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let head_room = (self.limit / 2).saturating_sub(self.head.len());
         let (head, rest) = bytes.split_at(head_room.min(bytes.len()));
@@ -57,18 +56,6 @@ impl Capture {
         let excess = (self.tail.len() + rest.len()).saturating_sub(tail_limit);
         self.tail.drain(..excess);
         self.tail.extend(rest);
-    }
-}
-
-impl Output for Capture {
-    fn stdout(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.take(bytes);
-        Ok(())
-    }
-
-    fn stderr(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.take(bytes);
-        Ok(())
     }
 }
 
@@ -84,7 +71,7 @@ fn marked(bytes: &[u8]) -> String {
 }
 
 /// Leaves out a character that the cut at the end went through.
-fn without_cut_end(bytes: &[u8]) -> &[u8] {
+pub(super) fn without_cut_end(bytes: &[u8]) -> &[u8] {
     let start = (1..=3.min(bytes.len())).find(|back| bytes[bytes.len() - back] & 0xc0 != 0x80);
     let Some(back) = start else { return bytes };
     let needed = match bytes[bytes.len() - back] {

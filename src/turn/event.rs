@@ -37,11 +37,11 @@ pub enum TurnEvent {
         /// Its arguments.
         params: Value,
     },
-    /// What a tool printed.
+    /// What a command prints, as it comes; what another tool answered.
     ToolOutput {
         /// The call.
         id: String,
-        /// A piece of it, as the model gets it.
+        /// A piece of it.
         delta: String,
     },
     /// A tool has ended and its result is stored.
@@ -53,8 +53,11 @@ pub enum TurnEvent {
         /// Exit code where there was one.
         #[serde(skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,
-        /// Length of the result in bytes.
+        /// Bytes that came out of it in all.
         bytes: u64,
+        /// Those of them that were not told.
+        #[serde(skip_serializing_if = "is_none")]
+        untold_bytes: u64,
     },
     /// The conversation is being made shorter.
     CompactionStart {
@@ -205,6 +208,11 @@ pub fn category_of(kind: Kind) -> &'static str {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_none(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 /// To a billionth: what binary fractions add behind that is no price.
 fn rounded(cost: f64) -> f64 {
     let billionths = (cost * 1e9).round();
@@ -247,7 +255,13 @@ mod tests {
             json!({"type": "turn_start", "sessionKey": "k"}),
         );
         check(
-            TurnEvent::ToolEnd { id: "c".into(), is_error: true, exit_code: Some(3), bytes: 9 },
+            TurnEvent::ToolEnd {
+                id: "c".into(),
+                is_error: true,
+                exit_code: Some(3),
+                bytes: 9,
+                untold_bytes: 0,
+            },
             json!({"type": "tool_end", "id": "c", "isError": true, "exitCode": 3, "bytes": 9}),
         );
         check(
