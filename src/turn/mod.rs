@@ -26,6 +26,7 @@ mod tests;
 mod veil;
 mod watch;
 
+pub use compaction::compaction_threshold;
 pub use event::{CompactionReason, TurnEvent, category_of};
 pub use hands::Equipped;
 pub use masked::answer as masked_answer;
