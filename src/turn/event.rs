@@ -155,15 +155,17 @@ impl TurnEvent {
         Self::Error { category, message: error.to_string(), partial: None }
     }
 
-    /// What a model call took. A price that nobody knows is not told as nothing.
+    /// What a model call took. A price that nobody knows is not told as nothing,
+    /// nor is what a provider never counted.
     pub(super) fn usage(usage: &Usage, is_priced: bool) -> Self {
         let cost = usage.cost.total;
+        let is_known = is_priced && *usage != Usage::default();
         Self::Usage {
             input: usage.input,
             output: usage.output,
             cache_read: usage.cache_read,
             cache_write: usage.cache_write,
-            cost_usd: (is_priced || cost > 0.0).then(|| rounded(cost)),
+            cost_usd: (is_known || cost > 0.0).then(|| rounded(cost)),
         }
     }
 
@@ -246,6 +248,22 @@ mod tests {
         let start = TurnEvent::ToolStart { id: "1".into(), tool: "exec".into(), params };
         assert!((2000..4000).contains(&start.weight()), "{}", start.weight());
         assert!(TurnEvent::TurnStart { session_key: String::new() }.weight() > 0);
+    }
+
+    #[test]
+    fn a_cost_that_nobody_can_know_is_not_nothing() {
+        #[track_caller]
+        fn check(usage: &Usage, is_priced: bool, want: Option<f64>) {
+            let told = TurnEvent::usage(usage, is_priced);
+            assert!(
+                matches!(told, TurnEvent::Usage { cost_usd, .. } if cost_usd == want),
+                "{told:?}"
+            );
+        }
+        let counted = Usage { input: 7, ..Usage::default() };
+        check(&counted, true, Some(0.0));
+        check(&counted, false, None);
+        check(&Usage::default(), true, None);
     }
 
     #[test]

@@ -132,6 +132,21 @@ fn a_call_that_was_turned_away_costs_nothing_whatever_the_price() {
 }
 
 #[test]
+fn what_a_call_took_that_was_cut_is_not_told_as_nothing() {
+    let begun = Answer::stream().text("Let me").cut();
+    let whole = Answer::stream().text("fine").finish("stop").event(&usage(1000, 400, 500)).done();
+    let server = ModelServer::playing([begun, whole]);
+    let world = some_world();
+    world.model(&server, PRICED);
+    world.start_gateway();
+    let told = world.events("api:1", "go");
+    let costs = told.iter().filter(|it| it["type"] == "usage").map(|it| it["costUsd"].clone());
+    assert_eq!(costs.collect::<Vec<_>>(), [Value::Null, json!(0.00164)], "{told:#?}");
+    let costs = lines(&world).into_iter().map(|it| it["costUsd"].is_null());
+    assert_eq!(costs.collect::<Vec<_>>(), [true, false], "as the log has it");
+}
+
+#[test]
 fn a_call_that_fails_is_a_line_too() {
     let server = ModelServer::playing([Answer::error(401, "no such key")]);
     let world = some_world();
