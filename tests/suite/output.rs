@@ -33,7 +33,8 @@ fn go(world: &World) -> File {
     pipe
 }
 
-/// Waits for that output, and lets the command go on.
+/// Waits for that output, and lets the command go on. It must not end with what
+/// the gateway's token could begin with.
 #[track_caller]
 fn see(world: &World, stream: &mut Stream, want: &str) -> File {
     let want = json!({"type": "tool_output", "id": "c1", "delta": want});
@@ -98,16 +99,16 @@ fn neither_a_character_nor_a_secret_is_told_in_part() {
         format!("instructions: 'the key is ${{file:{}/secret}}',", world.root.display());
     world.write_config(&world.agent("a", "", &instructions), "");
     let line =
-        format!("{PIPE}printf 'a\\303'{WAIT}printf '\\274b tr0ub4'{WAIT}printf 'dor&3-horse, tr0'");
+        format!("{PIPE}printf 'a:\\303'{WAIT}printf '\\274b tr0ub4'{WAIT}printf 'dor&3-horse, tr0'");
     run(&world, &line);
     world.start_gateway();
     let mut stream = world.stream("api:1", "go");
-    let _pipe = see(&world, &mut stream, "a");
+    let _pipe = see(&world, &mut stream, "a:");
     let _pipe = see(&world, &mut stream, "\u{fc}b ");
     let told = stream.rest();
-    assert_eq!(output(&told).0, "a\u{fc}b \u{2022}\u{2022}\u{2022}\u{2022}, tr0");
+    assert_eq!(output(&told).0, "a:\u{fc}b \u{2022}\u{2022}\u{2022}\u{2022}, tr0");
     let stored = world.messages("api:1").join("\n");
-    assert!(stored.contains("a\u{fc}b \u{2022}\u{2022}\u{2022}\u{2022}, tr0"), "{stored}");
+    assert!(stored.contains("a:\u{fc}b \u{2022}\u{2022}\u{2022}\u{2022}, tr0"), "{stored}");
 }
 
 #[test]
