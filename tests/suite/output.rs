@@ -6,7 +6,7 @@ use std::io::{BufReader, Write};
 
 use serde_json::{Value, json};
 
-use crate::support::{Stream, World, on_each_runtime, read_until, some_world};
+use crate::support::{Stream, World, on_each_runtime, read_until, some_world, wait_until};
 
 const DONE: &str = r#"{"events":[{"text":"All done."}]}"#;
 
@@ -98,8 +98,9 @@ fn neither_a_character_nor_a_secret_is_told_in_part() {
     let instructions =
         format!("instructions: 'the key is ${{file:{}/secret}}',", world.root.display());
     world.write_config(&world.agent("a", "", &instructions), "");
-    let line =
-        format!("{PIPE}printf 'a:\\303'{WAIT}printf '\\274b tr0ub4'{WAIT}printf 'dor&3-horse, tr0'");
+    let line = format!(
+        "{PIPE}printf 'a:\\303'{WAIT}printf '\\274b tr0ub4'{WAIT}printf 'dor&3-horse, tr0'"
+    );
     run(&world, &line);
     world.start_gateway();
     let mut stream = world.stream("api:1", "go");
@@ -123,6 +124,24 @@ fn what_is_beyond_the_bound_of_the_result_is_counted() {
     let mut want = ended(0, 10_000);
     want["untoldBytes"] = json!(9_000);
     assert_eq!(end, want);
+}
+
+#[test]
+fn no_command_waits_for_who_follows_it() {
+    let world = some_world();
+    world.write_config(&world.agent("a", "", "limits: { maxToolOutputBytes: 16777216 },"), "");
+    world.start_gateway();
+    run(&world, "yes 0123456789abcde | head -c 16000000; touch printed");
+    let stream = world.stream("api:1", "go");
+    // Nothing is read before it has ended.
+    let printed = world.workspace("a").join("printed");
+    wait_until("all is printed", || printed.exists());
+    let told = stream.rest();
+    let (text, end) = output(&told);
+    assert_eq!(end["bytes"], 16_000_000);
+    let untold = end["untoldBytes"].as_u64().expect("some of it is not told");
+    assert_eq!(text.len() as u64 + untold, 16_000_000);
+    assert_eq!(told.last(), Some(&json!({"type": "done", "response": "All done."})));
 }
 
 #[test]
