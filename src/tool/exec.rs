@@ -101,7 +101,9 @@ impl Scene<'_> {
         let exit = sandbox.run(&command, &Feed::empty(), &mut printed, self.cancel)?;
         let lines = last_lines(&exit, exec.timeout);
         let untold = printed.live.end(&lines);
-        Ok(Answer { untold, ..told(exit, printed.capture, &lines) })
+        let bytes = printed.capture.total();
+        let text = printed.capture.into_text(exit.saved.as_deref(), &self.toolbox.redactor);
+        Ok(Answer { bytes, untold, ..told(exit, &text, &lines) })
     }
 
     /// `beige exec`: bytes both ways as they are.
@@ -141,6 +143,7 @@ impl Scene<'_> {
             stdin: call.stdin.as_deref(),
             context: self.plugin_context(&call.cwd),
             config: &config,
+            redactor: &self.toolbox.redactor,
         };
         let started = Instant::now();
         let asker = plugin::run::Asker { cancel: self.cancel, line: Some(line) };
@@ -236,10 +239,8 @@ fn last_lines(exit: &Exit, timeout: Duration) -> Vec<String> {
 }
 
 /// `Exit code: N`, the output, and those lines.
-fn told(exit: Exit, capture: Capture, lines: &[String]) -> Answer {
-    let bytes = capture.total();
-    let mut text =
-        format!("Exit code: {}\n{}", exit.code, capture.into_text(exit.saved.as_deref()));
+fn told(exit: Exit, output: &str, lines: &[String]) -> Answer {
+    let mut text = format!("Exit code: {}\n{output}", exit.code);
     for line in lines {
         if !text.ends_with('\n') {
             text.push('\n');
@@ -247,7 +248,7 @@ fn told(exit: Exit, capture: Capture, lines: &[String]) -> Answer {
         text.push_str(line);
     }
     let is_error = exit.code != 0 || exit.timed_out || exit.cancelled;
-    Answer { is_error, bytes, exit: Some(exit), ..Answer::text(text) }
+    Answer { is_error, exit: Some(exit), ..Answer::text(text) }
 }
 
 /// `timeout` in seconds, fractions allowed, also as a string of digits.
