@@ -79,6 +79,20 @@ fn output_is_told_while_the_command_runs() {
 }
 
 #[test]
+fn a_command_that_a_program_of_the_runtime_starts_is_followed_too() {
+    on_each_runtime(|world| {
+        // The parent of its supervisor is not the resident.
+        let parent = "$(cut -d' ' -f4 /proc/$PPID/stat)";
+        run(world, &format!("{PIPE}echo parent {parent}{WAIT}echo second"));
+        world.start_gateway();
+        fs::remove_file(world.home().join("sockets/a/link.sock")).expect("it is there");
+        let mut stream = world.stream("api:1", "go");
+        let _pipe = see(world, &mut stream, "parent 0\n");
+        assert_eq!(output(&stream.rest()).0, "parent 0\nsecond\n");
+    });
+}
+
+#[test]
 fn a_prompt_without_a_gateway_tells_it_too() {
     let world = some_world();
     run(&world, &format!("{PIPE}echo first{WAIT}echo second"));
