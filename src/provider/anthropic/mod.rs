@@ -61,6 +61,7 @@ fn below(base_url: &str, what: &str) -> String {
 mod tests {
     mod decode;
     mod encode;
+    mod form;
     mod hostile;
     mod transcripts;
 }

@@ -42,6 +42,7 @@ impl Provider for OpenAiResponses {
 mod tests {
     mod decode;
     mod encode;
+    mod form;
     mod hostile;
     mod transcripts;
 }
