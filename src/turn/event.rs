@@ -159,6 +159,8 @@ impl TurnEvent {
     /// nor is what a provider never counted.
     pub(super) fn usage(usage: &Usage, is_priced: bool) -> Self {
         let cost = usage.cost.total;
+        // Where nobody counted, nobody knows what it costs.
+        let is_priced = is_priced && *usage != Usage::default();
         let is_known = is_priced && *usage != Usage::default();
         Self::Usage {
             input: usage.input,

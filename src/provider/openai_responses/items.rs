@@ -6,12 +6,14 @@
 
 mod complete;
 mod heard;
+mod item;
 
 use std::fmt;
 
 use serde_json::Value;
 
-use heard::Heard;
+pub(super) use item::Kind;
+use item::{Item, Part, arguments, part_of, parts, text_of, whole_text};
 
 use super::opaque;
 use crate::provider::field::{number, text};
@@ -31,16 +33,6 @@ pub(super) enum Excess {
     Bytes,
 }
 
-/// What an item is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Reasoning,
-    Message,
-    Call,
-    /// What we never asked for.
-    Other,
-}
-
 /// The items of one answer on their way.
 #[derive(Debug, Default)]
 pub(super) struct Items {
@@ -54,31 +46,6 @@ pub(super) struct Items {
     /// would be refused by its id.
     lacks: bool,
 }
-
-#[derive(Debug)]
-struct Item {
-    kind: Kind,
-    id: String,
-    /// Of a call, the id that pairs it with its result, where it was said.
-    call_id: String,
-    /// Of a call, its tool, where it was said.
-    name: String,
-    place: Option<u64>,
-    /// The text, thinking or arguments of it that have come.
-    heard: Heard,
-    /// The part of it that spoke last, where that was said.
-    part: Option<Part>,
-    /// Whether text of it has come, apart from thinking within.
-    shows: bool,
-    /// Whether its call stands in the answer.
-    is_told: bool,
-    /// Arguments that came with its beginning, in case they come nowhere else.
-    spare: String,
-    has_ended: bool,
-}
-
-/// A part of an item: of its summary or its content, and which.
-type Part = (bool, u64);
 
 /// In words.
 impl fmt::Display for Excess {
@@ -306,15 +273,12 @@ impl Items {
         self.end_item(number, item, deltas)
     }
 
-    /// The item that stands here as a whole. A call that says it is another one
-    /// than the one in its place is.
+    /// The item that stands here as a whole, unless it is another one in the
+    /// same place.
     fn find_whole(&self, item: &Value, place: Option<u64>) -> Option<usize> {
-        let call_id = text(item, "call_id");
-        let found = self.find(Kind::of(item), text(item, "id"), place);
-        found.filter(|it| {
-            let known = self.items[*it].own_call_id();
-            known.is_empty() || call_id.is_empty() || known == call_id
-        })
+        let (id, call_id) = (text(item, "id"), text(item, "call_id"));
+        let found = self.find(Kind::of(item), id, place);
+        found.filter(|it| !self.items[*it].is_another(id, call_id))
     }
 
     fn end_item(
@@ -433,75 +397,6 @@ impl Items {
     fn count(&mut self, more: &str) -> Result<(), Excess> {
         self.said += more.len();
         if self.said > LARGEST_ANSWER { Err(Excess::Bytes) } else { Ok(()) }
-    }
-}
-
-impl Item {
-    fn new(kind: Kind, id: &str, place: Option<u64>) -> Self {
-        Self {
-            kind,
-            id: id.to_owned(),
-            call_id: String::new(),
-            name: String::new(),
-            place,
-            heard: Heard::default(),
-            part: None,
-            shows: false,
-            is_told: false,
-            spare: String::new(),
-            has_ended: false,
-        }
-    }
-
-    /// The id by which a call is paired with its result, if its server gave it
-    /// one apart from the item's.
-    fn own_call_id(&self) -> &str {
-        if self.call_id == self.id { "" } else { &self.call_id }
-    }
-}
-
-impl Kind {
-    fn of(item: &Value) -> Self {
-        match text(item, "type") {
-            "reasoning" => Self::Reasoning,
-            "message" => Self::Message,
-            "function_call" => Self::Call,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// Which part of its item an event is of, where it says so.
-fn part_of(event: &Value) -> Option<Part> {
-    let index = |field: &str| event.get(field).and_then(number);
-    let summary = index("summary_index").map(|it| (true, it));
-    summary.or_else(|| index("content_index").map(|it| (false, it)))
-}
-
-fn parts<'a>(item: &'a Value, field: &str) -> &'a [Value] {
-    item.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-/// The text of a part of a message, or what the model refuses with.
-fn text_of(part: &Value) -> &str {
-    let fields = ["text", "refusal"].map(|it| text(part, it));
-    fields.into_iter().find(|it| !it.is_empty()).unwrap_or_default()
-}
-
-/// All that a message says.
-fn whole_text(item: &Value) -> String {
-    match item.get("content") {
-        Some(Value::String(it)) => it.clone(),
-        _ => parts(item, "content").iter().map(text_of).collect(),
-    }
-}
-
-/// Arguments as text; some servers give them as an object.
-fn arguments(said: &Value) -> String {
-    match said.get("arguments") {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(it)) => it.clone(),
-        Some(it) => it.to_string(),
     }
 }
 

@@ -103,6 +103,18 @@ fn an_item_that_is_added_twice_is_one() {
 }
 
 #[test]
+fn items_in_one_place_are_told_apart() {
+    let two = ["c1 {\"x\":1}", "c2 {}"];
+    for (one, other) in [("fc_1", "fc_2"), ("c1", "c2"), ("", "")] {
+        let (one, other) = (call(one, "c1", ONE), call(other, "c2", "{}"));
+        check(&(done(0, &one) + &done(0, &other) + &completed(&[])), &two);
+        check(&(streamed(0, &one) + &streamed(0, &other) + &completed(&[one, other])), &two);
+    }
+    let messages = done(0, &message("msg_1", "a")) + &done(0, &message("msg_2", "b"));
+    check(&(messages + &completed(&[])), &["a", "b"]);
+}
+
+#[test]
 fn what_stands_only_at_the_end_is_taken_and_nothing_twice() {
     let (one, two) = (call("fc_1", "c1", ONE), call("fc_2", "c2", "{}"));
     let both = completed(&[one.clone(), two.clone()]);
