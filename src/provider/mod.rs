@@ -271,7 +271,8 @@ impl Registry {
         on_delta: &mut dyn FnMut(&Delta),
     ) -> Result<Answer, Box<Failure>> {
         let origin = Origin::new(request.model, self.endpoint(request.model))
-            .speaking(self.api_name(request.model));
+            .speaking(self.api_name(request.model))
+            .remembering(request.messages);
         match self.call_once(request, &origin, inactivity, cancel, on_delta) {
             // Once, and before anything of an answer has come.
             Err(failure)
@@ -279,6 +280,7 @@ impl Registry {
             {
                 log::info!("{}: asked again without opaque data", failure.fault);
                 self.call_once(request, &origin.without_opaque(), inactivity, cancel, on_delta)
+                    .map(Answer::without_opaque)
             }
             called => called,
         }
