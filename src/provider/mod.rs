@@ -22,6 +22,7 @@ mod http;
 mod ids;
 mod joined;
 mod json;
+mod measured;
 mod openai_chat;
 mod openai_responses;
 mod origin;
@@ -58,6 +59,7 @@ use anthropic::Anthropic;
 use google::Google;
 use http::{Post, Target};
 use joined::Joined;
+use measured::Measured;
 use openai_chat::OpenAiChat;
 use openai_responses::OpenAiResponses;
 use pool::{MakeCarrier, Patience, Pool};
@@ -337,6 +339,7 @@ impl Registry {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
         let (wire, decoder) = entry.speak(request, origin)?;
+        let decoder = Box::new(Measured::new(name, decoder));
         let decoder = match request.every_piece {
             true => decoder,
             false => Box::new(Joined(decoder)) as Box<dyn Decoder>,

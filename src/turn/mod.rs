@@ -10,6 +10,7 @@ mod compaction;
 mod converse;
 mod cut;
 mod event;
+mod fit;
 mod hands;
 mod limits;
 mod masked;
