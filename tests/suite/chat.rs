@@ -542,6 +542,38 @@ fn deaf(world: &World, request: &Value) -> UnixStream {
     stream
 }
 
+/// What a long conversation takes is given back, all but a little.
+#[test]
+fn a_conversation_of_many_messages_leaves_no_memory_behind() {
+    let server = ModelServer::new();
+    let world = some_world();
+    world.model(&server, "");
+    server.answer_by(|_| says("hi"));
+    let gateway = world.gateway_child();
+    let ask = |count: usize| {
+        let user = json!({"role": "user", "content": "go", "timestamp": 1});
+        let said = json!([{"type": "text", "text": "gone"}]);
+        let answer = json!({"role": "assistant", "content": said, "timestamp": 1});
+        let messages = (0..count).map(|it| if it % 2 == 0 { user.clone() } else { answer.clone() });
+        let mut body = body("go", json!({"partial": false}));
+        body["context"]["messages"] = messages.collect();
+        let told = Stream::at(&world, PATH, &body).rest();
+        assert_eq!(told.last().expect("an end")["type"], "done");
+    };
+    ask(1);
+    let before = memory(&gateway);
+    ask(40_001);
+    assert!(peak_memory(gateway.id()) > before + 25_000, "it takes much while it is worked on");
+    // What the allocator still held goes with what comes next.
+    let is_back = |_: &i32| {
+        ask(1);
+        memory(&gateway) < before + 15_000
+    };
+    let calls = (0..50).find(is_back);
+    assert!(calls.is_some(), "{before} kB before, {} kB after", memory(&gateway));
+    end(gateway);
+}
+
 /// Whoever does not read holds up the model and not the gateway's memory, with
 /// and without the message in each line.
 #[test]
