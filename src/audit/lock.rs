@@ -2,21 +2,17 @@
 //! kernel lock, so a process that is killed leaves nothing behind. Every wait
 //! has a deadline.
 
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::after;
-
+use crate::config::file_lock::wait;
 use crate::config::home::open_own;
-use crate::error::{During, Error, Kind, Result};
+use crate::error::{During, Kind, Result};
 
 /// Longest wait for the lock; who holds it needs well under a millisecond.
 pub(super) const LONGEST_WAIT: Duration = Duration::from_secs(10);
-
-/// Pause between two tries.
-const PAUSE: Duration = Duration::from_millis(1);
 
 /// The means to lock the log exclusively.
 pub(super) struct Lock {
@@ -76,28 +72,4 @@ pub(super) fn hold_shared(path: &Path, deadline: Instant) -> Result<Option<File>
 fn open(path: &Path) -> Result<File> {
     open_own(path, File::options().create(true).append(true))
         .during(Kind::Internal, format!("open {}", path.display()))
-}
-
-fn wait(
-    path: &Path,
-    deadline: Instant,
-    attempt: impl Fn() -> Result<(), TryLockError>,
-) -> Result<()> {
-    loop {
-        match attempt() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::Error(error)) => {
-                return Err(error).during(Kind::Internal, format!("lock {}", path.display()));
-            }
-            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
-                return Err(Error::new(
-                    Kind::Busy,
-                    format!("lock {}: another process does not let go of it", path.display()),
-                ));
-            }
-            Err(TryLockError::WouldBlock) => {
-                let _ = after(PAUSE).recv();
-            }
-        }
-    }
 }

@@ -7,6 +7,7 @@
 //! → `substitute` → `check` along `schema` → `assemble` (rules between fields,
 //! paths, typed values), all of it driven by `load`.
 
+pub mod file_lock;
 pub mod home;
 pub mod state_file;
 mod types;

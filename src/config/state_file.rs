@@ -5,40 +5,9 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Read};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-use crossbeam_channel::after;
 
 use super::home::open_own;
 use crate::clock::Time;
-use crate::error::{During, Error, Kind, Result};
-
-/// A lock file that is held; dropping it lets go.
-#[derive(Debug)]
-pub struct Held(File);
-
-/// Locks a file of its own, made if need be, for whoever changes a state file.
-/// [`Kind::Busy`] if another process does not let go of it in that time.
-pub fn lock(path: &Path, longest: Duration) -> Result<Held> {
-    let what = format!("lock {}", path.display());
-    let file = open_own(path, OpenOptions::new().create(true).truncate(false).write(true))
-        .during(Kind::Internal, what.clone())?;
-    let deadline = Instant::now() + longest;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(Held(file)),
-            Err(fs::TryLockError::WouldBlock) if Instant::now() < deadline => {
-                // A lock between processes sends no signal; a disconnected
-                // timer cannot happen.
-                let _ = after(Duration::from_millis(5)).recv();
-            }
-            Err(fs::TryLockError::WouldBlock) => {
-                return Err(Error::new(Kind::Busy, format!("{what}: another process holds it")));
-            }
-            Err(fs::TryLockError::Error(error)) => return Err(error).during(Kind::Internal, what),
-        }
-    }
-}
 
 /// The bytes of a file; `None` if it is not there, an error if it has more
 /// than `most`.
@@ -93,14 +62,4 @@ fn written(
     let mut writer = BufWriter::with_capacity(64 * 1024, file);
     write(&mut writer)?;
     writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // Closing is not enough: a child that is being started at this moment
-        // holds the file, and with it the lock, for a few more instants.
-        if let Err(error) = self.0.unlock() {
-            log::warn!("unlock a state file: {error}");
-        }
-    }
 }

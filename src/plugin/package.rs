@@ -5,16 +5,16 @@
 //! very folder mounted.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions, TryLockError};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crossbeam_channel::after;
 use rustix::fs::OFlags;
 
-use crate::config::home::{self, open_own};
+use crate::config::file_lock::{self, Held};
+use crate::config::home;
 use crate::error::{During, Error, Kind, Result};
 use crate::plugin::globs;
 
@@ -54,8 +54,6 @@ const ALWAYS_PRIVATE: [&str; 23] = [
 /// How long to wait for another process that brings the same package up to
 /// date.
 const LOCK_PATIENCE: Duration = Duration::from_secs(20);
-
-const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// What a copy under way is called; it is renamed once it is whole.
 const UNFINISHED: &str = ".beige-unfinished";
@@ -195,26 +193,11 @@ fn is_private(path: &Path, private: &[String]) -> bool {
 }
 
 /// Held while a package is changed. It lies beside the package, not in it.
-fn lock(target: &Path) -> Result<File> {
+fn lock(target: &Path) -> Result<Held> {
     let mut name = target.file_name().unwrap_or_default().to_owned();
     name.push(".lock");
     let path = target.with_file_name(name);
-    let what = format!("lock {}", path.display());
-    let file = open_own(&path, OpenOptions::new().create(true).truncate(false).write(true))
-        .during(Kind::Internal, what.clone())?;
-    let until = Instant::now() + LOCK_PATIENCE;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(error).during(Kind::Internal, what),
-            Err(TryLockError::WouldBlock) if Instant::now() >= until => {
-                return Err(Error::new(Kind::Busy, format!("{what}: another process has held it")));
-            }
-            Err(TryLockError::WouldBlock) => {
-                let _ = after(LOCK_RETRY).recv();
-            }
-        }
-    }
+    file_lock::hold(&path, LOCK_PATIENCE)
 }
 
 /// Removes what is not wanted, and what is of another kind than wanted.
@@ -399,7 +382,7 @@ mod tests {
         let scratch = Scratch::new();
         let source = source(&scratch, &["plugin.json"]);
         // Sparse: no such bytes are on the disk.
-        File::create(source.join("huge.bin"))?.set_len(MAX_BYTES + 1)?;
+        fs::File::create(source.join("huge.bin"))?.set_len(MAX_BYTES + 1)?;
         let refused = refresh(&source, &[], &scratch.path().join("package"));
         let text = refused.err().map(|it| it.to_string()).unwrap_or_default();
         assert!(text.contains("64 MiB") && text.contains("huge.bin"), "{text}");

@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use super::Fault;
 use crate::clock::Time;
 use crate::config::state_file::{self, aside, replace};
-use crate::config::{Home, ModelRef};
+use crate::config::{Home, ModelRef, file_lock};
 use crate::error::{During, Kind, Result};
 use crate::secret::Redactor;
 
@@ -157,8 +157,8 @@ impl Health {
     }
 
     /// Locks the file and reads what others wrote.
-    fn hold(&self, known: &mut Known, now: Time) -> Result<state_file::Held> {
-        let held = state_file::lock(&self.lock, LOCK_WAIT)?;
+    fn hold(&self, known: &mut Known, now: Time) -> Result<file_lock::Held> {
+        let held = file_lock::hold(&self.lock, LOCK_WAIT)?;
         let models = match self.read()? {
             Text::Models(models) => models,
             Text::Absent => Models::new(),

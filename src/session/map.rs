@@ -22,8 +22,9 @@ use serde_json::{Map, Value};
 use super::walk;
 use crate::clock::Time;
 use crate::config::Home;
+use crate::config::file_lock::{self, Held};
 use crate::config::home::open_own;
-use crate::config::state_file::{self, Held, aside, replace};
+use crate::config::state_file::{self, aside, replace};
 use crate::error::{During, Error, Kind, Result};
 
 /// Largest map that is read, in bytes.
@@ -198,7 +199,7 @@ pub(super) struct SessionMap<'a> {
 impl<'a> SessionMap<'a> {
     /// Locks and reads the map.
     pub(super) fn open(home: &'a Home, now: Time) -> Result<Self> {
-        let lock = state_file::lock(&home.session_map_lock(), LOCK_WAIT)?;
+        let lock = file_lock::hold(&home.session_map_lock(), LOCK_WAIT)?;
         let path = home.session_map();
         let keys = read(&path)
             .during(Kind::Internal, format!("read the session map {}", path.display()))?;

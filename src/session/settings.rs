@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{Store, check_key};
 use crate::clock::Time;
 use crate::config::ModelRef;
+use crate::config::file_lock;
 use crate::config::state_file::{self, aside, replace};
 use crate::error::{During, Kind, Result};
 
@@ -65,7 +66,7 @@ impl Store {
     }
 
     fn change_settings(&self, now: Time, change: impl FnOnce(&mut Settings)) -> Result<()> {
-        let _held = state_file::lock(&self.home.session_settings_lock(), LOCK_WAIT)?;
+        let _held = file_lock::hold(&self.home.session_settings_lock(), LOCK_WAIT)?;
         let mut settings = match self.read_settings()? {
             Some(settings) => settings,
             None => self.set_settings_aside(now)?,

@@ -1,8 +1,9 @@
 //! One prompt to its answer: the message is stored, a model is asked, or the
-//! next one where that fails, the tools that it calls are run one after another, their results are stored,
-//! and it is asked again, until it answers without a call. Whatever happens,
-//! what was said and done stands in the session, and no call is left without
-//! its result. A turn runs nothing itself: it acts through [`Hands`].
+//! next one where that fails, the tools that it calls are run one after another,
+//! their results are stored, and it is asked again, until it answers without a
+//! call. Whatever happens, what was said and done stands in the session, and no
+//! call is left without its result. A turn runs nothing itself: it acts through
+//! [`Hands`].
 
 mod ask;
 mod calls;

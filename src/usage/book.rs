@@ -7,15 +7,20 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
-use super::{Call, fold, lock};
-use crate::config::Home;
+use super::{Call, fold};
 use crate::config::home::{create_private, open_own};
+use crate::config::{Home, file_lock};
 use crate::error::{During, Kind, Result};
 
 /// From this length on, in bytes, old calls are summed up by day: some 25,000
 /// calls.
 pub(super) const LIMIT: u64 = 8 * 1024 * 1024;
+
+/// Longest wait for the lock; who holds it needs a millisecond, or some hundred
+/// to sum an old file up.
+const LOCK_WAIT: Duration = Duration::from_secs(10);
 
 /// How much a file grows before it is tried again to sum it up.
 const RETRY_AFTER: u64 = 1024 * 1024;
@@ -70,7 +75,7 @@ impl Book {
         let mut line = serde_json::to_vec(call).during(Kind::Internal, what())?;
         line.push(b'\n');
         create_private(&self.home.data())?;
-        let _held = lock::hold(&self.home.usage_lock())?;
+        let _held = file_lock::hold(&self.home.usage_lock(), LOCK_WAIT)?;
         let mut file = open(&path).during(Kind::Internal, what())?;
         if self.is_full(&file).during(Kind::Internal, what())? && self.fold(&file) {
             file = open(&path).during(Kind::Internal, what())?;

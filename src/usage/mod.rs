@@ -7,7 +7,6 @@
 mod book;
 mod fold;
 mod line;
-mod lock;
 mod sum;
 #[cfg(test)]
 mod tests;

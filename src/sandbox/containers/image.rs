@@ -7,18 +7,17 @@ mod host;
 mod tar;
 
 use std::fmt;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command};
-use std::time::{Duration, Instant};
-
-use crossbeam_channel::after;
+use std::time::Duration;
 
 use super::argv::ulimits;
 use super::client::{call, failure, image_id, remove};
 use super::engine::Engine;
-use crate::config::home::{create_private, open_own};
+use crate::config::file_lock::{self, Held};
+use crate::config::home::create_private;
 use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::oneshot;
 
@@ -273,26 +272,11 @@ fn base_image(engine: Engine) -> Result<()> {
 }
 
 /// Held while an image is built unasked. No agent's name begins with `_`.
-fn lock(folder: &Path) -> Result<File> {
+fn lock(folder: &Path) -> Result<Held> {
     create_private(folder)?;
     let path: PathBuf = folder.join("_image.lock");
-    let doing = format!("lock {}", path.display());
-    let mut options = OpenOptions::new();
-    let file = open_own(&path, options.write(true).create(true).truncate(false));
-    let file = file.during(Kind::Internal, doing.clone())?;
-    let deadline = Instant::now() + BUILD_WITHIN;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(error).during(Kind::Internal, doing),
-            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => {
-                let text = format!("{doing}: another beige has been building for 30 minutes");
-                return Err(Error::new(Kind::Timeout, text));
-            }
-            // No event tells of a lock that another process lets go.
-            Err(TryLockError::WouldBlock) => drop(after(Duration::from_millis(50)).recv()),
-        }
-    }
+    file_lock::hold(&path, BUILD_WITHIN)
+        .map_err(|it| it.within("wait for another beige that builds an image"))
 }
 
 #[cfg(test)]
