@@ -117,7 +117,8 @@ impl Handle {
         let limits = self.engine.config.agents.get(agent).map(|it| it.limits);
         let default_timeout = limits.map(|it| it.http_exec_timeout).unwrap_or_default();
         let call = CoreCall { tool: tool.to_owned(), params, default_timeout };
-        self.engine.toolbox.run(&self.caller(agent, session_key)?, Call::Core(call), cancel)
+        let call = Call::Core(call, &mut |_| ());
+        self.engine.toolbox.run(&self.caller(agent, session_key)?, call, cancel)
     }
 
     /// Takes a place among what runs, for a command that comes later:

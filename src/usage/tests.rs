@@ -115,6 +115,20 @@ fn sums_are_told_apart_as_is_asked() {
 }
 
 #[test]
+fn what_was_turned_away_makes_no_unknown_cost_nothing() {
+    let place = Place::new();
+    let book = place.book();
+    let turned_away =
+        |number| Call { cost_usd: Some(0.0), failure: Some("refused"), ..call(number) };
+    book.note(&turned_away(0));
+    assert_eq!(place.sum(&Query::default()).total.known_cost(), Some(0.0));
+    book.note(&Call { cost_usd: None, ..call(1) });
+    assert_eq!(place.sum(&Query::default()).total.known_cost(), None);
+    book.note(&call(2));
+    assert_eq!(place.sum(&Query::default()).total.known_cost(), Some(0.25));
+}
+
+#[test]
 fn a_damaged_line_is_counted_and_left_out() {
     let place = Place::new();
     let book = place.book();

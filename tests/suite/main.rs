@@ -38,6 +38,7 @@ mod link;
 mod load;
 mod models;
 mod oneshots;
+mod output;
 mod planted;
 mod podman;
 mod prompt;
