@@ -3,10 +3,13 @@
 //! kept as it stands, what is missing is empty), written as pi writes it.
 //! Nothing here does I/O or knows a provider.
 
+mod length;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::clock::Time;
+pub use length::{LONGEST_MESSAGE, stored_length};
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -3,6 +3,7 @@
 //! channel, a shut socket, a cancelled [`Cancel`]).
 
 use std::convert::Infallible;
+use std::hint::black_box;
 use std::io::{self, PipeReader, PipeWriter};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle, Scope, ScopedJoinHandle};
@@ -63,6 +64,15 @@ pub fn scoped<'scope, T: Send + 'scope>(
         .stack_size(SMALL_STACK)
         .spawn_scoped(scope, body)
         .during(Kind::Internal, format!("start the thread `{name}`"))
+}
+
+/// A block that is neither small for the allocator nor a mapping of its own.
+const BLOCK: usize = 96 * 1024;
+
+/// For a thread that has held much and ends: freeing such a block makes glibc put
+/// together what was freed in small pieces, and give the end of it to the system.
+pub fn give_memory_back() {
+    drop(black_box(Vec::<u8>::with_capacity(BLOCK)));
 }
 
 /// A bounded set of workers that come and go, such as one a connection.

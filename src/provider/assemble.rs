@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use super::origin::WITHOUT_OPAQUE;
 use super::replay::{Event, PlayedCall, PlayedStop};
 use super::{CallPiece, Delta, Failure, Fault, json};
 use crate::clock::Time;
@@ -43,6 +44,16 @@ pub struct BrokenCall {
     pub id: String,
     /// What is wrong, for the model.
     pub why: String,
+}
+
+impl Answer {
+    /// The same, which says that it was given without the opaque data before it:
+    /// the conversation then knows that this is stale.
+    pub(super) fn without_opaque(mut self) -> Self {
+        let mark = self.message.beige.get_or_insert_with(|| Value::Object(Map::new()));
+        mark[WITHOUT_OPAQUE] = true.into();
+        self
+    }
 }
 
 /// An answer on its way: every delta finds its place in it.

@@ -23,6 +23,7 @@ mod http;
 mod ids;
 mod joined;
 mod json;
+mod measured;
 mod once;
 mod openai_chat;
 mod openai_responses;
@@ -62,6 +63,7 @@ use anthropic::Anthropic;
 use google::Google;
 use http::{Post, Target};
 use joined::Joined;
+use measured::Measured;
 use openai_chat::OpenAiChat;
 use openai_responses::OpenAiResponses;
 use pool::{MakeCarrier, Patience, Pool};
@@ -269,7 +271,8 @@ impl Registry {
         on_delta: &mut dyn FnMut(&Delta),
     ) -> Result<Answer, Box<Failure>> {
         let origin = Origin::new(request.model, self.endpoint(request.model))
-            .speaking(self.api_name(request.model));
+            .speaking(self.api_name(request.model))
+            .remembering(request.messages);
         match self.call_once(request, &origin, inactivity, cancel, on_delta) {
             // Once, and before anything of an answer has come.
             Err(failure)
@@ -277,6 +280,7 @@ impl Registry {
             {
                 log::info!("{}: asked again without opaque data", failure.fault);
                 self.call_once(request, &origin.without_opaque(), inactivity, cancel, on_delta)
+                    .map(Answer::without_opaque)
             }
             called => called,
         }
@@ -341,6 +345,7 @@ impl Registry {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
         let (wire, decoder) = entry.speak(request, origin)?;
+        let decoder = Box::new(Measured::new(name, decoder));
         let decoder = match request.every_piece {
             true => decoder,
             false => Box::new(Joined(decoder)) as Box<dyn Decoder>,

@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use super::TurnEvent;
+use super::fit::fitted;
 use super::progress::{Halt, Progress};
 use crate::clock;
 use crate::error::Kind;
@@ -87,7 +88,7 @@ impl Progress<'_> {
         let result = ToolResult {
             tool_call_id: call.id.clone(),
             tool_name: call.name.clone(),
-            content: Content::Blocks(result.content),
+            content: Content::Blocks(fitted(result.content)),
             details: result.exit_code.map(|it| json!({ "exitCode": it })),
             is_error: result.is_error,
             timestamp: now.unix_millis(),

@@ -11,6 +11,7 @@ mod compaction;
 mod converse;
 mod cut;
 mod event;
+mod fit;
 mod hands;
 mod limits;
 mod masked;

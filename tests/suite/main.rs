@@ -11,6 +11,7 @@
 
 mod anthropic;
 mod audit;
+mod bounds;
 mod bubblewrap;
 mod chat;
 mod cli;

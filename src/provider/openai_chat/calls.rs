@@ -12,6 +12,10 @@ use crate::provider::{CallPiece, Delta};
 /// Most calls of one answer.
 const MOST_CALLS: usize = 1_024;
 
+/// A name in pieces that is longer is told no further, in bytes: it is told anew
+/// with each.
+const LONGEST_NAME: usize = 1_024;
+
 /// The answer has more than [`MOST_CALLS`] calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TooMany;
@@ -165,7 +169,7 @@ impl Call {
             self.name = piece.to_owned();
             return true;
         }
-        let in_pieces = !self.arguments.begun;
+        let in_pieces = !self.arguments.begun && self.name.len() <= LONGEST_NAME;
         if in_pieces {
             self.name.push_str(piece);
         }

@@ -253,7 +253,13 @@ impl Caller<'_> {
             };
             watch.saw(&event, Instant::now());
             if let Event::Heard(deltas) = event {
-                deltas.into_iter().for_each(&mut *on_delta);
+                for delta in deltas {
+                    // One piece of an answer may hold thousands.
+                    if cancel.is_cancelled() {
+                        return Err(Fault::Cancelled);
+                    }
+                    on_delta(delta);
+                }
                 watch.resume(Instant::now());
             }
         }

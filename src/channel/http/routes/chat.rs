@@ -5,8 +5,9 @@
 
 use std::io::{self, Write};
 use std::thread;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, after, bounded, select};
+use crossbeam_channel::{Receiver, Sender, TrySendError, after, bounded, select};
 
 use super::requests::ChatBody;
 use super::{Call, send};
@@ -21,6 +22,10 @@ use crate::worker::{Cancel, Canceller, scoped};
 
 /// Pieces of an answer that may wait to be written.
 const WAITING: usize = 128;
+
+/// How long a client that does not read holds up the end of an answer that was
+/// called off.
+const LAST_WORD: Duration = Duration::from_secs(1);
 
 /// What the thread that asks tells the one that writes.
 enum Said {
@@ -59,10 +64,23 @@ impl<E: Engine> Call<E> {
 }
 
 fn ask(engine: &impl Engine, request: ChatRequest, said: &Sender<Said>, cancel: &Cancel) {
-    // Who does not listen any more has called it off.
-    let mut tell = |event| drop(said.send(Said::Event(event)));
+    let mut tell = |event| tell(event, said, cancel);
     if let Err(error) = engine.chat(request, &mut tell, cancel) {
         let _ = said.send(Said::Refused(error));
+    }
+}
+
+/// Waits until it is heard, or the answer is called off. Who does not listen any
+/// more has called it off.
+fn tell(event: ChatEvent, said: &Sender<Said>, cancel: &Cancel) {
+    let Err(TrySendError::Full(waiting)) = said.try_send(Said::Event(event)) else { return };
+    if cancel.is_cancelled() {
+        let _ = said.send_timeout(waiting, LAST_WORD);
+        return;
+    }
+    select! {
+        send(said, waiting) -> _ => (),
+        recv(cancel.gone()) -> _ => (),
     }
 }
 
