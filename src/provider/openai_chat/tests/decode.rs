@@ -203,8 +203,7 @@ fn pieces_find_their_call_by_id_or_order() {
 fn a_name_in_pieces_without_end_is_told_no_further() {
     let piece = |it| json!({"index": 0, "function": {"name": format!("{it}{}", "n".repeat(100))}});
     let pieces: Vec<Value> = (0..2_000).map(piece).collect();
-    let (deltas, _) =
-        deltas(stream(&[delta(json!({ "tool_calls": pieces }))]).as_bytes(), usize::MAX);
+    let (deltas, _) = READING.of([stream(&[delta(json!({ "tool_calls": pieces }))]).as_bytes()]);
     let names = deltas.iter().filter_map(|it| match it {
         Delta::ToolCall(it) => it.name.as_ref(),
         _ => None,
