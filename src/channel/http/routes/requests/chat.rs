@@ -302,7 +302,7 @@ mod tests {
             json!({"content": "x"}),
             json!({"role": "user", "content": 7}),
             json!({"role": "user", "content": "x", "timestamp": "now"}),
-            json!({"role": "assistant", "content": "x", "usage": 7}),
+            json!({"role": "assistant", "content": "x", "provider": 7}),
         ] {
             check(&at(1), value, "`context.messages[1]` does not read");
         }
