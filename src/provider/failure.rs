@@ -53,6 +53,15 @@ pub(super) fn of_error(provider: &str, error: &Value) -> Fault {
     fault(class, provider, with_message(said, &error.message), wait)
 }
 
+/// What it means that an answer ends by a filter, for the reason that is told.
+pub(super) fn withheld(provider: &str, reason: &str) -> Fault {
+    let reason = one_line(reason);
+    Fault::Refused(format!(
+        "the provider `{provider}` withheld the answer or the rest of it (`{reason}`): its filter \
+         objects to the conversation. Put it differently, or use another model."
+    ))
+}
+
 /// How long to wait, in milliseconds.
 struct Wait {
     asked: Option<u64>,

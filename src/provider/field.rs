@@ -38,6 +38,27 @@ pub(in crate::provider) fn within(part: u64, whole: u64) -> u64 {
     if part > Usage::MOST_TOKENS { part } else { part.min(whole) }
 }
 
+/// Several of something: a list of them, or one by itself.
+pub(in crate::provider) fn several(field: Option<&Value>) -> &[Value] {
+    match field {
+        Some(Value::Array(it)) => it,
+        Some(it @ Value::Object(_)) => std::slice::from_ref(it),
+        _ => &[],
+    }
+}
+
+/// What a piece has of the answer that counts: we ask for one. Where none has an
+/// index it is the first.
+pub(in crate::provider) fn first_of<'a>(
+    piece: &'a Value,
+    field: &str,
+) -> impl Iterator<Item = &'a Value> + use<'a> {
+    let answers = piece.get(field).and_then(Value::as_array).into_iter().flatten();
+    let place =
+        |(place, it): (usize, &Value)| it.get("index").and_then(number).unwrap_or(place as u64);
+    answers.enumerate().filter(move |it| place(*it) == 0).map(|it| it.1)
+}
+
 fn float(value: &Value) -> Option<f64> {
     match value {
         Value::Number(it) => it.as_f64(),

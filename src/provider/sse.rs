@@ -64,11 +64,13 @@ impl EventReader {
 
     /// The bytes have ended: a last event needs neither its line end nor the
     /// empty line after it.
-    pub(super) fn end(&mut self, events: &mut Vec<Event>) {
+    pub(super) fn end(mut self) -> Option<Event> {
+        let mut events = Vec::new();
         if !self.line.is_empty() {
-            self.end_line(events);
+            self.end_line(&mut events);
         }
-        self.end_event(events);
+        self.end_event(&mut events);
+        events.pop()
     }
 
     fn hold(&mut self, piece: &[u8]) -> Result<(), TooLarge> {
@@ -128,7 +130,7 @@ mod tests {
         for piece in stream.chunks(size) {
             reader.feed(piece, &mut events)?;
         }
-        reader.end(&mut events);
+        events.extend(reader.end());
         Ok(events)
     }
 

@@ -49,11 +49,11 @@ pub(super) fn piece(slot: u64, arguments: String) -> Delta {
     Delta::ToolCall(CallPiece { slot, arguments, ..CallPiece::default() })
 }
 
-/// Bytes of what the model said.
-pub(super) fn size(delta: &Delta) -> usize {
+/// Whether a delta is more than a word that its block is there.
+pub(super) fn says_something(delta: &Delta) -> bool {
     match delta {
-        Delta::Text(it) | Delta::Thinking(it) | Delta::Signature(it) => it.len(),
-        Delta::ToolCall(it) => it.arguments.len(),
-        _ => 0,
+        Delta::Text(it) | Delta::Thinking(it) | Delta::Signature(it) => !it.is_empty(),
+        Delta::ToolCall(it) => !it.arguments.is_empty(),
+        _ => false,
     }
 }

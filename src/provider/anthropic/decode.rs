@@ -8,25 +8,18 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::block::{Block, arguments, kind_of, piece, size};
+use super::block::{Block, arguments, kind_of, piece, says_something};
 use super::usage::Counts;
-use crate::message::StopReason;
-use crate::provider::body::{Body, Rest, beginning, broken};
+use crate::provider::body::broken;
+use crate::provider::ending::{Ending, Word};
+use crate::provider::events::{Dialect, MOST_BLOCKS, TooMany, has_error};
 use crate::provider::field::{number, text};
-use crate::provider::sse::Event;
 use crate::provider::think::ThinkSplitter;
-use crate::provider::{CallPiece, Decoder, Delta, Fault, failure, json};
-
-/// Largest answer, in bytes of what the model said.
-const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
-
-/// Most blocks of one answer, tool calls among them.
-const MOST_BLOCKS: usize = 1_024;
+use crate::provider::{CallPiece, Delta, Fault, failure};
 
 /// One answer on its way.
 pub(super) struct Answer {
     provider: String,
-    body: Body,
     text: ThinkSplitter,
     /// Blocks that have begun and not ended, by their index.
     open: BTreeMap<u64, Block>,
@@ -35,132 +28,81 @@ pub(super) struct Answer {
     /// Blocks so far, and tool calls among them.
     blocks: usize,
     calls: u64,
-    /// Bytes of text, thinking, opaque data and arguments so far.
-    said: usize,
+    /// Whether anything has been told but that a block begins.
+    has_said: bool,
     counts: Counts,
     has_message: bool,
     /// Whether the whole message has come in one event.
     is_in_one_piece: bool,
-    finish: Option<Finish>,
-    /// Whether something was said after that word.
-    goes_on: bool,
-    is_done: bool,
-}
-
-/// How the answer ends by its server's word.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Finish {
-    Stop,
-    Length,
-    /// The conversation fills all that the model reads.
-    Full,
-    /// The model, or what watches it, will not answer; what is said of it.
-    Refused(String),
+    ending: Ending,
 }
 
 impl Answer {
     pub(super) fn new(provider: &str) -> Self {
         Self {
             provider: provider.to_owned(),
-            body: Body::new(provider),
             text: ThinkSplitter::default(),
             open: BTreeMap::new(),
             newest: 0,
             blocks: 0,
             calls: 0,
-            said: 0,
+            has_said: false,
             counts: Counts::default(),
             has_message: false,
             is_in_one_piece: false,
-            finish: None,
-            goes_on: false,
-            is_done: false,
+            ending: Ending::default(),
         }
     }
 }
 
-impl Decoder for Answer {
-    fn feed(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        if self.is_done {
-            return Ok(());
+impl Dialect for Answer {
+    fn take(&mut self, name: &str, event: &Value, deltas: &mut Vec<Delta>) -> Result<bool, Fault> {
+        let told = text(event, "type");
+        let kind = if told.is_empty() { name } else { told };
+        if kind == "error" || has_error(event) {
+            return Err(failure::of_error(&self.provider, event));
         }
-        let events = self.body.feed(bytes)?;
-        self.take_events(&events, deltas)
+        if kind == "message_stop" {
+            return self.end(deltas).map(|()| true);
+        }
+        self.take_event(kind, event, deltas)?;
+        Ok(false)
+    }
+
+    fn end_whole(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        match self.is_in_one_piece {
+            true => self.end(deltas),
+            false => Err(broken(&self.provider, "it has no message")),
+        }
+    }
+
+    fn may_end(&self) -> bool {
+        self.ending.may_be_here()
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        match self.body.end() {
-            Rest::Events(events) => self.take_events(&events, deltas)?,
-            Rest::Whole(body) => {
-                self.take_chunk("", &body, deltas)?;
-                // It is one JSON value, so what it says is all there is.
-                if !self.is_in_one_piece {
-                    return Err(broken(&self.provider, "it has no message"));
-                }
-                return self.end_message(deltas);
-            }
+        for index in self.open.keys().copied().collect::<Vec<u64>>() {
+            self.end_block(index, deltas);
         }
-        // Who has said that it ends and then goes on has ended only where the
-        // end mark says so.
-        if self.finish.is_some() && !self.goes_on {
-            return self.end_message(deltas);
+        self.flush(deltas);
+        if self.has_message {
+            self.ending.hear(Word::Stop);
         }
-        self.text.end(deltas);
-        Ok(())
+        self.ending.tell(self.calls > 0, deltas)
     }
 
-    fn is_done(&self) -> bool {
-        self.is_done
+    fn flush(&mut self, deltas: &mut Vec<Delta>) {
+        self.text.end(deltas);
     }
 }
 
 impl Answer {
-    fn take_events(&mut self, events: &[Event], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        for event in events {
-            match event.data.trim_ascii() {
-                _ if self.is_done => break,
-                chunk if event.name == "error" => return Err(self.failed(chunk)),
-                b"" => (),
-                // Not of this protocol, but some who speak it have the habit.
-                b"[DONE]" => self.end_message(deltas)?,
-                chunk => self.take_chunk(&event.name, chunk, deltas)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn failed(&self, chunk: &[u8]) -> Fault {
-        let text = || Value::String(String::from_utf8_lossy(chunk).into_owned());
-        let error = json::read_event(chunk).unwrap_or_else(|_| text());
-        failure::of_error(&self.provider, &error)
-    }
-
-    fn take_chunk(
+    fn take_event(
         &mut self,
-        name: &str,
-        chunk: &[u8],
+        kind: &str,
+        event: &Value,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Fault> {
-        let value = json::read_event(chunk).map_err(|it| {
-            broken(&self.provider, &format!("a piece is {it}: {}", beginning(chunk)))
-        })?;
-        if !value.is_object() {
-            let what = format!("a piece is not an object: {}", beginning(chunk));
-            return Err(broken(&self.provider, &what));
-        }
-        let told = text(&value, "type");
-        self.take(if told.is_empty() { name } else { told }, &value, deltas)?;
-        if self.said > LARGEST_ANSWER {
-            let what = format!("it is longer than {LARGEST_ANSWER} bytes");
-            return Err(broken(&self.provider, &what));
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, kind: &str, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        if kind == "error" || is_error(&event["error"]) {
-            return Err(failure::of_error(&self.provider, event));
-        }
         let index = event.get("index").and_then(number);
         match kind {
             "message_start" if self.blocks > 0 => {
@@ -182,7 +124,6 @@ impl Answer {
                 self.take_finish(&event["delta"]);
                 self.take_usage(event, deltas);
             }
-            "message_stop" => self.end_message(deltas)?,
             "message" => self.take_message(event, deltas)?,
             _ => (),
         }
@@ -213,18 +154,18 @@ impl Answer {
         if reason.is_empty() {
             return;
         }
-        self.goes_on = false;
-        // What was cut or withheld does not become whole by another word.
-        if !matches!(self.finish, None | Some(Finish::Stop)) {
-            return;
-        }
-        self.finish = Some(match reason {
-            "max_tokens" => Finish::Length,
-            "model_context_window_exceeded" => Finish::Full,
-            "refusal" => Finish::Refused(text(&of["stop_details"], "explanation").to_owned()),
+        let word = match reason {
+            "max_tokens" => Word::Length,
+            "model_context_window_exceeded" if !self.has_said => Word::Withheld(self.too_long()),
+            "model_context_window_exceeded" => Word::Length,
+            "refusal" => {
+                let why = text(&of["stop_details"], "explanation");
+                Word::Withheld(self.refused(why))
+            }
             // Whatever else it is called, the model has come to an end.
-            _ => Finish::Stop,
-        });
+            _ => Word::Stop,
+        };
+        self.ending.hear(word);
     }
 
     fn begin_block(
@@ -273,7 +214,7 @@ impl Answer {
     }
 
     fn open_block(&mut self, index: u64, block: Block) -> Result<(), Fault> {
-        self.goes_on = true;
+        self.ending.go_on();
         self.open.insert(index, block);
         self.count_block()
     }
@@ -281,8 +222,7 @@ impl Answer {
     fn count_block(&mut self) -> Result<(), Fault> {
         self.blocks += 1;
         if self.blocks > MOST_BLOCKS {
-            let what = format!("it has more than {MOST_BLOCKS} blocks");
-            return Err(broken(&self.provider, &what));
+            return Err(broken(&self.provider, &TooMany("blocks").to_string()));
         }
         Ok(())
     }
@@ -291,7 +231,7 @@ impl Answer {
         let word = |name| Some(text(block, name).to_owned()).filter(|it| !it.is_empty());
         let (id, name, slot) = (word("id"), word("name"), self.calls);
         self.calls += 1;
-        self.said += id.iter().chain(&name).map(String::len).sum::<usize>();
+        self.has_said |= id.is_some() || name.is_some();
         let begun = Block::Call {
             slot,
             id: text(block, "id").to_owned(),
@@ -304,7 +244,7 @@ impl Answer {
 
     fn take_redacted(&mut self, data: &str, deltas: &mut Vec<Delta>) {
         if !data.is_empty() {
-            self.said += data.len();
+            self.has_said = true;
             deltas.push(Delta::Redacted(data.to_owned()));
         }
     }
@@ -319,7 +259,7 @@ impl Answer {
         }
         self.add_thinking(index, text(more, "thinking"), text(more, "signature"), deltas)?;
         self.add_arguments(index, arguments(&more["partial_json"]), deltas)?;
-        self.said += deltas[before..].iter().map(size).sum::<usize>();
+        self.has_said |= deltas[before..].iter().any(says_something);
         Ok(())
     }
 
@@ -358,7 +298,7 @@ impl Answer {
         if more.is_empty() {
             return Ok(());
         }
-        self.goes_on = true;
+        self.ending.go_on();
         match self.open.get_mut(&index) {
             Some(Block::Call { slot, given, is_told, .. }) => {
                 given.clear();
@@ -379,7 +319,7 @@ impl Answer {
         block: Block,
         deltas: &mut Vec<Delta>,
     ) -> Result<bool, Fault> {
-        self.goes_on = true;
+        self.ending.go_on();
         match (self.open.get(&index), &block) {
             (Some(Block::Other), _) => return Ok(false),
             (Some(Block::Text), Block::Text)
@@ -400,30 +340,11 @@ impl Answer {
         match self.open.remove(&index) {
             Some(Block::Text) => self.text.end(deltas),
             Some(Block::Call { slot, given, .. }) if !given.is_empty() => {
-                self.said += given.len();
+                self.has_said = true;
                 deltas.push(piece(slot, given));
             }
             _ => (),
         }
-    }
-
-    /// The answer is whole: whether it waits for results hangs on its calls.
-    fn end_message(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        self.is_done = true;
-        for index in self.open.keys().copied().collect::<Vec<u64>>() {
-            self.end_block(index, deltas);
-        }
-        self.text.end(deltas);
-        let stop = match self.finish.take() {
-            Some(Finish::Refused(why)) => return Err(self.refused(&why)),
-            Some(Finish::Full) if self.said == 0 => return Err(self.too_long()),
-            Some(Finish::Length | Finish::Full) => StopReason::Length,
-            None if !self.has_message => return Ok(()),
-            _ if self.calls > 0 => StopReason::ToolUse,
-            _ => StopReason::Stop,
-        };
-        deltas.push(Delta::Stop(stop));
-        Ok(())
     }
 
     fn refused(&self, why: &str) -> Fault {
@@ -442,13 +363,5 @@ impl Answer {
              a new session, or use a model that reads more.",
             self.provider
         ))
-    }
-}
-
-fn is_error(field: &Value) -> bool {
-    match field {
-        Value::Object(fields) => !fields.is_empty(),
-        Value::String(text) => !text.is_empty(),
-        _ => false,
     }
 }

@@ -9,8 +9,7 @@ mod encode;
 mod thinking;
 mod usage;
 
-use super::once::Once;
-use super::{Decoder, Fault, Origin, Provider, Request, Wire};
+use super::{Decoder, Fault, Origin, Provider, Request, Wire, events};
 use decode::Answer;
 
 /// The header without which nothing is answered.
@@ -38,7 +37,7 @@ impl Provider for Anthropic {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Once::new(Answer::new(&self.provider)))
+        events::decoder(&self.provider, Answer::new(&self.provider))
     }
 
     fn question(&self, base_url: &str) -> Wire {

@@ -7,19 +7,13 @@
 
 use serde_json::Value;
 
-use super::objects::ObjectReader;
 use super::usage::Counts;
-use crate::message::StopReason;
-use crate::provider::field::{number, text};
-use crate::provider::sse::{Event, EventReader};
+use crate::provider::body::broken;
+use crate::provider::ending::{Ending, Word};
+use crate::provider::events::{Dialect, MOST_BLOCKS, TooMany, has_error};
+use crate::provider::field::{first_of, several, text};
 use crate::provider::think::ThinkSplitter;
-use crate::provider::{CallPiece, Decoder, Delta, Fault, failure, json};
-
-/// Largest answer, in bytes of what the model said.
-const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
-
-/// Most calls of one answer.
-const MOST_CALLS: u64 = 1_024;
+use crate::provider::{CallPiece, Delta, Fault, failure};
 
 /// Reasons to stop by which the provider withholds an answer.
 const WITHHELD: [&str; 7] =
@@ -32,26 +26,14 @@ const UNREADABLE_CALL: [&str; 3] =
 /// One answer on its way.
 pub(super) struct Answer {
     provider: String,
-    form: Form,
     content: ThinkSplitter,
     counts: Counts,
     calls: u64,
-    /// Bytes of text, thinking, calls and signatures so far.
-    said: usize,
+    /// Whether text, thinking, a call or a signature has come.
+    has_said: bool,
     /// What came last, as long as it has no signature.
     unsigned: Option<Kind>,
-    finish: Option<Finish>,
-    /// Whether something was said after that word.
-    goes_on: bool,
-    is_done: bool,
-}
-
-/// How the answer is written.
-enum Form {
-    /// Nothing but white space yet.
-    Unknown,
-    Events(EventReader),
-    Objects(ObjectReader),
+    ending: Ending,
 }
 
 /// What a signature can be of.
@@ -62,135 +44,24 @@ enum Kind {
     Call,
 }
 
-/// How the answer ends by its server's word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Finish {
-    Stop,
-    Length,
-}
-
 impl Answer {
     pub(super) fn new(provider: &str) -> Self {
         Self {
             provider: provider.to_owned(),
-            form: Form::Unknown,
             content: ThinkSplitter::default(),
             counts: Counts::default(),
             calls: 0,
-            said: 0,
+            has_said: false,
             unsigned: None,
-            finish: None,
-            goes_on: false,
-            is_done: false,
+            ending: Ending::default(),
         }
     }
 }
 
-impl Decoder for Answer {
-    fn feed(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let bytes = self.begin(bytes)?;
-        match &mut self.form {
-            Form::Unknown => Ok(()),
-            Form::Events(reader) => {
-                let mut events = Vec::new();
-                let read = reader.feed(bytes, &mut events);
-                self.take_events(events, deltas)?;
-                read.map_err(|it| self.broken(&it.to_string()))
-            }
-            Form::Objects(reader) => {
-                let mut objects = Vec::new();
-                let read = reader.feed(bytes, &mut objects);
-                objects.iter().try_for_each(|it| self.take_piece(it, deltas))?;
-                read.map_err(|it| self.broken(&it.to_string()))
-            }
-        }
-    }
+impl Dialect for Answer {
+    const STREAMS_JSON: bool = true;
 
-    fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        match std::mem::replace(&mut self.form, Form::Unknown) {
-            Form::Unknown => (),
-            Form::Events(mut reader) => {
-                let mut events = Vec::new();
-                reader.end(&mut events);
-                self.take_events(events, deltas)?;
-            }
-            Form::Objects(reader) => self.goes_on |= !reader.is_at_end(),
-        }
-        if self.goes_on {
-            self.end_text(deltas);
-            return Ok(());
-        }
-        self.finish(deltas);
-        Ok(())
-    }
-
-    fn is_done(&self) -> bool {
-        self.is_done
-    }
-}
-
-impl Answer {
-    /// Tells by the first byte how the answer is written; hands on the bytes
-    /// from there on.
-    fn begin<'a>(&mut self, bytes: &'a [u8]) -> Result<&'a [u8], Fault> {
-        if !matches!(self.form, Form::Unknown) || self.is_done {
-            return Ok(bytes);
-        }
-        let bytes = bytes.trim_ascii_start();
-        self.form = match bytes.first() {
-            None => Form::Unknown,
-            Some(b'{' | b'[') => Form::Objects(ObjectReader::default()),
-            Some(b'<') => {
-                return Err(Fault::Refused(format!(
-                    "the provider `{0}` answered with an HTML page instead of a stream of events. \
-                     Check `llm.providers.{0}.baseUrl`.",
-                    self.provider
-                )));
-            }
-            Some(_) => Form::Events(EventReader::default()),
-        };
-        Ok(bytes)
-    }
-
-    fn take_events(&mut self, events: Vec<Event>, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        for event in events {
-            if self.is_done {
-                break;
-            }
-            let piece = event.data.trim_ascii();
-            if event.name == "error" {
-                return Err(self.failed(piece));
-            }
-            match piece {
-                b"" => (),
-                // Google has none, but some who speak its protocol do.
-                b"[DONE]" => {
-                    self.is_done = true;
-                    self.finish(deltas);
-                }
-                piece => self.take_piece(piece, deltas)?,
-            }
-        }
-        Ok(())
-    }
-
-    fn failed(&self, piece: &[u8]) -> Fault {
-        let text = || Value::String(String::from_utf8_lossy(piece).into_owned());
-        let error = json::read_event(piece).unwrap_or_else(|_| text());
-        failure::of_error(&self.provider, &error)
-    }
-
-    fn take_piece(&mut self, piece: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let value = json::read_event(piece)
-            .map_err(|it| self.broken(&format!("a piece is {it}: {}", beginning(piece))))?;
-        match &value {
-            Value::Array(items) => items.iter().try_for_each(|it| self.take_response(it, deltas)),
-            Value::Object(_) => self.take_response(&value, deltas),
-            _ => Err(self.broken(&format!("a piece is not an object: {}", beginning(piece)))),
-        }
-    }
-
-    fn take_response(&mut self, response: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+    fn take(&mut self, _: &str, response: &Value, deltas: &mut Vec<Delta>) -> Result<bool, Fault> {
         if has_error(response) {
             return Err(failure::of_error(&self.provider, response));
         }
@@ -199,18 +70,33 @@ impl Answer {
             deltas.push(Delta::Usage(self.counts.usage()));
         }
         self.look_for_block(response)?;
-        for candidate in first_candidates(response) {
-            for part in parts_of(candidate) {
+        for candidate in first_of(response, "candidates") {
+            for part in several(candidate.pointer("/content/parts")) {
                 self.take_part(part, deltas)?;
             }
             self.take_reason(candidate)?;
         }
-        if self.said > LARGEST_ANSWER {
-            return Err(self.broken(&format!("it is longer than {LARGEST_ANSWER} bytes")));
-        }
-        Ok(())
+        Ok(false)
     }
 
+    fn may_end(&self) -> bool {
+        self.ending.may_be_here()
+    }
+
+    fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        self.flush(deltas);
+        self.ending.tell(self.calls > 0, deltas)
+    }
+
+    /// What of the text could not be told yet comes before what follows.
+    fn flush(&mut self, deltas: &mut Vec<Delta>) {
+        let before = deltas.len();
+        self.content.end(deltas);
+        self.note_kind(&deltas[before..]);
+    }
+}
+
+impl Answer {
     /// The provider may refuse the conversation itself.
     fn look_for_block(&self, response: &Value) -> Result<(), Fault> {
         let feedback = response.get("promptFeedback").unwrap_or(&Value::Null);
@@ -248,10 +134,10 @@ impl Answer {
     }
 
     fn take_call(&mut self, call: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        if self.calls == MOST_CALLS {
-            return Err(self.broken(&format!("it has more than {MOST_CALLS} tool calls")));
+        if self.calls == MOST_BLOCKS as u64 {
+            return Err(broken(&self.provider, &TooMany("tool calls").to_string()));
         }
-        self.end_text(deltas);
+        self.flush(deltas);
         let word = |name| Some(text(call, name)).filter(|it| !it.is_empty()).map(str::to_owned);
         let piece = CallPiece {
             slot: self.calls,
@@ -260,8 +146,7 @@ impl Answer {
             arguments: arguments(call.get("args")),
         };
         self.calls += 1;
-        self.goes_on = true;
-        self.said += text(call, "id").len() + text(call, "name").len() + piece.arguments.len();
+        self.go_on();
         self.unsigned = Some(Kind::Call);
         deltas.push(Delta::ToolCall(piece));
         Ok(())
@@ -269,8 +154,7 @@ impl Answer {
 
     fn take_thought(&mut self, thought: &str, deltas: &mut Vec<Delta>) {
         if !thought.is_empty() {
-            self.goes_on = true;
-            self.said += thought.len();
+            self.go_on();
             self.unsigned = Some(Kind::Thinking);
             deltas.push(Delta::Thinking(thought.to_owned()));
         }
@@ -279,18 +163,15 @@ impl Answer {
     fn take_text(&mut self, said: &str, deltas: &mut Vec<Delta>) {
         if !said.is_empty() {
             let before = deltas.len();
-            self.goes_on = true;
-            self.said += said.len();
+            self.go_on();
             self.content.feed(said, deltas);
             self.note_kind(&deltas[before..]);
         }
     }
 
-    /// What of the text could not be told yet comes before what follows.
-    fn end_text(&mut self, deltas: &mut Vec<Delta>) {
-        let before = deltas.len();
-        self.content.end(deltas);
-        self.note_kind(&deltas[before..]);
+    fn go_on(&mut self) {
+        self.has_said = true;
+        self.ending.go_on();
     }
 
     fn note_kind(&mut self, deltas: &[Delta]) {
@@ -306,7 +187,7 @@ impl Answer {
     /// none.
     fn sign(&mut self, kind: Kind, signature: &str, deltas: &mut Vec<Delta>) {
         if kind == Kind::Text {
-            self.end_text(deltas);
+            self.flush(deltas);
         }
         if self.unsigned != Some(kind) {
             match kind {
@@ -315,23 +196,22 @@ impl Answer {
                 Kind::Call => (),
             }
         }
-        self.said += signature.len();
+        self.has_said = true;
         self.unsigned = None;
         deltas.push(Delta::Signature(signature.to_owned()));
     }
 
     fn take_reason(&mut self, candidate: &Value) -> Result<(), Fault> {
         match text(candidate, "finishReason") {
-            "" | "FINISH_REASON_UNSPECIFIED" => return Ok(()),
+            "" | "FINISH_REASON_UNSPECIFIED" => (),
             // Some say it in every piece.
-            "STOP" => self.finish = self.finish.or(Some(Finish::Stop)),
-            "MAX_TOKENS" => self.finish = Some(Finish::Length),
+            "STOP" => self.ending.hear(Word::Stop),
+            "MAX_TOKENS" => self.ending.hear(Word::Length),
             reason => {
                 let told = in_words(text(candidate, "finishMessage"));
                 return Err(self.fault_of(&failure::one_line(reason), &told));
             }
         }
-        self.goes_on = false;
         Ok(())
     }
 
@@ -348,7 +228,7 @@ impl Answer {
             ));
         }
         // Nothing has come yet that asking once more could double.
-        if reason == "MISSING_THOUGHT_SIGNATURE" && self.said == 0 {
+        if reason == "MISSING_THOUGHT_SIGNATURE" && !self.has_said {
             return Fault::Stale(format!(
                 "the provider `{provider}` misses a signature of its own (`{reason}`){told}"
             ));
@@ -363,25 +243,6 @@ impl Answer {
             "the provider `{provider}` broke its answer off (`{reason}`){told}. Try again later."
         ))
     }
-
-    /// The answer is whole, if it has said why it ends. Whether it waits for
-    /// results hangs on its calls: the protocol has no word for it.
-    fn finish(&mut self, deltas: &mut Vec<Delta>) {
-        self.end_text(deltas);
-        let stop = match self.finish.take() {
-            None => return,
-            Some(Finish::Length) => StopReason::Length,
-            Some(Finish::Stop) if self.calls > 0 => StopReason::ToolUse,
-            Some(Finish::Stop) => StopReason::Stop,
-        };
-        deltas.push(Delta::Stop(stop));
-    }
-
-    /// The fault of an answer that cannot be read on.
-    fn broken(&self, what: &str) -> Fault {
-        let what = failure::one_line(what);
-        Fault::Unavailable(format!("the answer of the provider `{}` broke: {what}", self.provider))
-    }
 }
 
 /// The arguments of a call as JSON text; none where they are missing.
@@ -393,46 +254,9 @@ fn arguments(value: Option<&Value>) -> String {
     }
 }
 
-fn has_error(response: &Value) -> bool {
-    match response.get("error") {
-        Some(Value::Object(fields)) => !fields.is_empty(),
-        Some(Value::String(text)) => !text.is_empty(),
-        _ => false,
-    }
-}
-
-/// What a response has of the candidate that counts: we ask for one. Where none
-/// has an index it is the first.
-fn first_candidates(response: &Value) -> impl Iterator<Item = &Value> {
-    let candidates = response.get("candidates").and_then(Value::as_array).into_iter().flatten();
-    let index = |it: &Value| it.get("index").and_then(number);
-    let counted = candidates.enumerate().filter(move |(place, it)| match index(it) {
-        Some(index) => index == 0,
-        None => *place == 0,
-    });
-    counted.map(|it| it.1)
-}
-
-/// The parts of a candidate: a list of them, or one by itself.
-fn parts_of(candidate: &Value) -> &[Value] {
-    match candidate.pointer("/content/parts") {
-        Some(Value::Array(it)) => it,
-        Some(it @ Value::Object(_)) => std::slice::from_ref(it),
-        _ => &[],
-    }
-}
-
 /// What the provider says of a reason, to stand behind it.
 fn in_words(message: &str) -> String {
     let line = failure::one_line(message);
     let line = line.trim_end_matches(['.', ':']);
     if line.is_empty() { String::new() } else { format!(", \"{line}\"") }
-}
-
-/// What a person sees of a piece; `…` says that it was cut, perhaps in the
-/// middle of a secret.
-fn beginning(piece: &[u8]) -> String {
-    let (shown, rest) = piece.split_at(piece.len().min(100));
-    let mark = if rest.is_empty() { "" } else { "…" };
-    format!("{}{mark}", String::from_utf8_lossy(shown))
 }

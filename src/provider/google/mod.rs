@@ -6,12 +6,10 @@
 mod decode;
 mod encode;
 mod family;
-mod objects;
 mod schema;
 mod usage;
 
-use super::once::Once;
-use super::{Decoder, Fault, Origin, Provider, Request, Wire};
+use super::{Decoder, Fault, Origin, Provider, Request, Wire, events};
 use decode::Answer;
 
 /// The dialect of one provider.
@@ -33,7 +31,7 @@ impl Provider for Google {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Once::new(Answer::new(&self.provider)))
+        events::decoder(&self.provider, Answer::new(&self.provider))
     }
 
     fn question(&self, _base_url: &str) -> Wire {

@@ -2,23 +2,15 @@
 //! they say which call a piece is of: by index, by id, by both, by neither, by
 //! an index that is always 0, by an id that is new in every piece.
 
-use std::fmt;
-
 use serde_json::Value;
 
+use crate::provider::events::{MOST_BLOCKS, TooMany};
 use crate::provider::field::{number, text};
 use crate::provider::{CallPiece, Delta};
-
-/// Most calls of one answer.
-const MOST_CALLS: usize = 1_024;
 
 /// A name in pieces that is longer is told no further, in bytes: it is told anew
 /// with each.
 const LONGEST_NAME: usize = 1_024;
-
-/// The answer has more than [`MOST_CALLS`] calls.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct TooMany;
 
 /// The tool calls of one answer on their way.
 #[derive(Debug, Default)]
@@ -57,13 +49,6 @@ struct Piece<'a> {
     signature: &'a str,
 }
 
-/// In words.
-impl fmt::Display for TooMany {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "it has more than {MOST_CALLS} tool calls")
-    }
-}
-
 impl Calls {
     pub(super) fn is_empty(&self) -> bool {
         self.calls.is_empty()
@@ -86,7 +71,7 @@ impl Calls {
         let place = match self.place_of(&piece) {
             Some(place) => place,
             None if piece.is_empty() => return Ok(()),
-            None if self.calls.len() == MOST_CALLS => return Err(TooMany),
+            None if self.calls.len() == MOST_BLOCKS => return Err(TooMany("tool calls")),
             None => {
                 self.calls.push(Call { index: piece.index, ..Call::default() });
                 self.calls.len() - 1

@@ -7,8 +7,7 @@ mod calls;
 mod decode;
 mod encode;
 
-use super::once::Once;
-use super::{Decoder, Fault, Origin, Provider, Request, Wire};
+use super::{Decoder, Fault, Origin, Provider, Request, Wire, events};
 use decode::Answer;
 
 /// The dialect of one provider.
@@ -30,7 +29,7 @@ impl Provider for OpenAiChat {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Once::new(Answer::new(&self.provider)))
+        events::decoder(&self.provider, Answer::new(&self.provider))
     }
 }
 

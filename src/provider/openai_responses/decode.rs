@@ -8,17 +8,16 @@ use serde_json::Value;
 
 use super::items::{Items, Kind};
 use crate::message::{StopReason, Usage};
-use crate::provider::body::{Body, Rest, beginning, broken};
+use crate::provider::body::broken;
+use crate::provider::events::{Dialect, has_error};
 use crate::provider::field::{text, tokens, within};
-use crate::provider::sse::Event;
-use crate::provider::{Decoder, Delta, Fault, failure, json};
+use crate::provider::{Delta, Fault, failure};
 
 /// One answer on its way.
 pub(super) struct Reply {
     provider: String,
-    body: Body,
     items: Items,
-    is_done: bool,
+    has_ended: bool,
 }
 
 /// How an answer ends.
@@ -33,88 +32,57 @@ enum End<'a> {
 
 impl Reply {
     pub(super) fn new(provider: &str) -> Self {
-        Self {
-            provider: provider.to_owned(),
-            body: Body::new(provider),
-            items: Items::default(),
-            is_done: false,
-        }
+        Self { provider: provider.to_owned(), items: Items::default(), has_ended: false }
     }
 }
 
-impl Decoder for Reply {
-    fn feed(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        if self.is_done {
-            return Ok(());
+impl Dialect for Reply {
+    const FORGIVES_ITS_LAST: bool = true;
+
+    fn take(&mut self, name: &str, event: &Value, deltas: &mut Vec<Delta>) -> Result<bool, Fault> {
+        let kind = Some(text(event, "type")).filter(|it| !it.is_empty()).unwrap_or(name);
+        if kind == "error" || is_error(event) {
+            return Err(failure::of_error(&self.provider, event));
         }
-        let events = self.body.feed(bytes)?;
-        self.take_events(events, deltas)
+        match kind.strip_prefix("response.") {
+            Some(what) => self.take_event(what, event, deltas)?,
+            // Some servers name no kind, and one that does not stream has none.
+            None if is_whole(kind, event) => self.finish("", response_of(event), deltas)?,
+            None => (),
+        }
+        Ok(self.has_ended)
+    }
+
+    fn end_whole(&mut self, _: &mut Vec<Delta>) -> Result<(), Fault> {
+        match self.has_ended {
+            true => Ok(()),
+            false => Err(broken(&self.provider, "it is no answer that is whole")),
+        }
+    }
+
+    /// Only by its own event, whatever the server has said.
+    fn may_end(&self) -> bool {
+        false
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        match self.body.end() {
-            Rest::Whole(body) => self.take_whole(&body, deltas)?,
-            Rest::Events(mut events) => {
-                // A last event that does not read was cut, and with it the answer.
-                let reads = |it: &Event| json::read_event(&it.data).is_ok();
-                events.retain(|it| it.name == "error" || reads(it));
-                self.take_events(events, deltas)?;
-            }
-        }
-        self.items.flush(deltas);
+        self.flush(deltas);
         Ok(())
     }
 
-    fn is_done(&self) -> bool {
-        self.is_done
+    fn flush(&mut self, deltas: &mut Vec<Delta>) {
+        self.items.flush(deltas);
     }
 }
 
 impl Reply {
-    fn take_events(&mut self, events: Vec<Event>, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        for event in events {
-            let piece = event.data.trim_ascii();
-            match piece {
-                _ if self.is_done => break,
-                b"" => (),
-                b"[DONE]" => self.is_done = true,
-                _ => self.take_event(&event.name, piece, deltas)?,
-            }
-        }
-        Ok(())
-    }
-
+    /// One event of the answer, by its kind.
     fn take_event(
         &mut self,
-        name: &str,
-        piece: &[u8],
+        kind: &str,
+        event: &Value,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Fault> {
-        let event = match json::read_event(piece) {
-            Ok(it) if it.is_object() => it,
-            // The text of an error is one.
-            Ok(it) if name == "error" => return Err(failure::of_error(&self.provider, &it)),
-            Err(_) if name == "error" => {
-                let text = Value::String(String::from_utf8_lossy(piece).into_owned());
-                return Err(failure::of_error(&self.provider, &text));
-            }
-            Ok(_) => return Err(self.broken("a piece is not an object", piece)),
-            Err(what) => return Err(self.broken(&format!("a piece is {what}"), piece)),
-        };
-        let kind = Some(text(&event, "type")).filter(|it| !it.is_empty()).unwrap_or(name);
-        if kind == "error" || is_error(&event) {
-            return Err(failure::of_error(&self.provider, &event));
-        }
-        match kind.strip_prefix("response.") {
-            Some(what) => self.take(what, &event, deltas),
-            // Some servers name no kind.
-            None if is_end(text(&event, "status")) => self.finish("", &event, deltas),
-            None => Ok(()),
-        }
-    }
-
-    /// One event of the answer, by its kind.
-    fn take(&mut self, kind: &str, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
         let items = &mut self.items;
         let taken = match kind {
             "output_item.added" => items.begin(event, deltas),
@@ -133,27 +101,11 @@ impl Reply {
             "function_call_arguments.delta" => items.say(Kind::Call, event, deltas),
             "function_call_arguments.done" => items.say_whole(Kind::Call, event, deltas),
             "completed" | "done" | "incomplete" | "failed" | "cancelled" => {
-                let response = event.get("response").filter(|it| it.is_object());
-                return self.finish(kind, response.unwrap_or(event), deltas);
+                return self.finish(kind, response_of(event), deltas);
             }
             _ => Ok(()),
         };
         taken.map_err(|it| broken(&self.provider, &it.to_string()))
-    }
-
-    /// An answer that is one JSON value, which says all there is.
-    fn take_whole(&mut self, body: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let value =
-            json::read_event(body).map_err(|what| self.broken(&format!("it is {what}"), body))?;
-        if is_error(&value) || value.is_array() {
-            return Err(failure::of_error(&self.provider, &value));
-        }
-        let response = value.get("response").filter(|it| it.is_object()).unwrap_or(&value);
-        let status = text(response, "status");
-        if is_end(status) || (status.is_empty() && response.get("output").is_some()) {
-            return self.finish("", response, deltas);
-        }
-        Err(self.broken("it is no answer that is whole", body))
     }
 
     /// The answer has ended as this response tells.
@@ -163,7 +115,7 @@ impl Reply {
         response: &Value,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Fault> {
-        self.is_done = true;
+        self.has_ended = true;
         let end = end_of(kind, response);
         if !matches!(end, End::Failed) {
             let output = response.get("output").and_then(Value::as_array);
@@ -172,13 +124,13 @@ impl Reply {
                 .complete(output, deltas)
                 .map_err(|it| broken(&self.provider, &it.to_string()))?;
         }
-        self.items.flush(deltas);
+        self.flush(deltas);
         deltas.extend(response.get("usage").and_then(read_usage).map(Delta::Usage));
         deltas.push(Delta::Stop(match end {
             End::Whole if self.items.have_calls() => StopReason::ToolUse,
             End::Whole => StopReason::Stop,
             End::Length => StopReason::Length,
-            End::Filtered(reason) => return Err(withheld(&self.provider, reason)),
+            End::Filtered(reason) => return Err(failure::withheld(&self.provider, reason)),
             End::Failed => return Err(self.failed(response)),
         }));
         Ok(())
@@ -188,10 +140,6 @@ impl Reply {
         let nothing = || Value::String("it says that it failed, and not why".into());
         let error = response.get("error").filter(|it| it.is_object() || it.is_string());
         failure::of_error(&self.provider, &error.cloned().unwrap_or_else(nothing))
-    }
-
-    fn broken(&self, what: &str, piece: &[u8]) -> Fault {
-        broken(&self.provider, &format!("{what}: {}", beginning(piece)))
     }
 }
 
@@ -206,17 +154,25 @@ fn kind_of_part(event: &Value) -> Kind {
 /// Whether an object is an error in place of an answer. A response has the
 /// field as well, and it is null.
 fn is_error(value: &Value) -> bool {
-    let has_error = match value.get("error") {
-        Some(Value::Object(fields)) => !fields.is_empty(),
-        Some(Value::String(text)) => !text.is_empty(),
-        _ => !text(value, "detail").is_empty(),
-    };
-    has_error && value.get("output").is_none()
+    (has_error(value) || !text(value, "detail").is_empty()) && value.get("output").is_none()
 }
 
 /// Whether it is the status of a response that has ended.
 fn is_end(status: &str) -> bool {
     ["completed", "incomplete", "failed", "cancelled"].contains(&status)
+}
+
+/// The response that an event is of, or is.
+fn response_of(event: &Value) -> &Value {
+    event.get("response").filter(|it| it.is_object()).unwrap_or(event)
+}
+
+/// Whether an event of none of the known kinds is a response that has ended.
+fn is_whole(kind: &str, event: &Value) -> bool {
+    let response = response_of(event);
+    let status = text(response, "status");
+    let is_silent = status.is_empty() && response.get("output").is_some();
+    is_end(text(event, "status")) || (kind.is_empty() && (is_end(status) || is_silent))
 }
 
 /// How a response ends: by its own word, else by that of its event.
@@ -232,14 +188,6 @@ fn end_of<'a>(kind: &str, response: &'a Value) -> End<'a> {
         },
         _ => End::Whole,
     }
-}
-
-fn withheld(provider: &str, reason: &str) -> Fault {
-    let reason = failure::one_line(reason);
-    Fault::Refused(format!(
-        "the provider `{provider}` withheld the answer or the rest of it (`{reason}`): its filter \
-         objects to the conversation. Put it differently, or use another model."
-    ))
 }
 
 /// Tokens. What came from the cache counts within what was read, thinking

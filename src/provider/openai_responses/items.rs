@@ -8,37 +8,21 @@ mod complete;
 mod heard;
 mod item;
 
-use std::fmt;
-
 use serde_json::Value;
 
 pub(super) use item::Kind;
 use item::{Item, Part, arguments, part_of, parts, text_of, whole_text};
 
 use super::opaque;
+use crate::provider::events::{MOST_BLOCKS, TooMany};
 use crate::provider::field::{number, text};
 use crate::provider::think::ThinkSplitter;
 use crate::provider::{CallPiece, Delta};
-
-/// Most items of one answer.
-const MOST_ITEMS: usize = 1_024;
-
-/// Largest answer, in bytes of what the model said.
-const LARGEST_ANSWER: usize = 32 * 1024 * 1024;
-
-/// Why an answer is read no further.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Excess {
-    Items,
-    Bytes,
-}
 
 /// The items of one answer on their way.
 #[derive(Debug, Default)]
 pub(super) struct Items {
     items: Vec<Item>,
-    /// Bytes of all that was said.
-    said: usize,
     content: ThinkSplitter,
     /// The item that the last delta was of: a signature goes to no other.
     touched: Option<usize>,
@@ -47,23 +31,13 @@ pub(super) struct Items {
     lacks: bool,
 }
 
-/// In words.
-impl fmt::Display for Excess {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Items => write!(f, "it has more than {MOST_ITEMS} items"),
-            Self::Bytes => write!(f, "it is longer than {LARGEST_ANSWER} bytes"),
-        }
-    }
-}
-
 impl Items {
     pub(super) fn have_calls(&self) -> bool {
         self.items.iter().any(|it| it.is_told)
     }
 
     /// An item begins.
-    pub(super) fn begin(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), Excess> {
+    pub(super) fn begin(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), TooMany> {
         let Some(item) = event.get("item").filter(|it| it.is_object()) else { return Ok(()) };
         let place = event.get("output_index").and_then(number);
         let number = match self.begun(item, place) {
@@ -75,7 +49,7 @@ impl Items {
             if !spare.is_empty() {
                 self.items[number].spare = spare;
             }
-            self.name(number, text(item, "call_id"), text(item, "name"), deltas)?;
+            self.name(number, text(item, "call_id"), text(item, "name"), deltas);
         }
         Ok(())
     }
@@ -108,9 +82,10 @@ impl Items {
         kind: Kind,
         event: &Value,
         deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    ) -> Result<(), TooMany> {
         let number = self.of(kind, event, deltas)?;
-        self.speak(number, part_of(event), text(event, "delta"), deltas)
+        self.speak(number, part_of(event), text(event, "delta"), deltas);
+        Ok(())
     }
 
     /// All of a part of an item, which counts if nothing of it came before.
@@ -119,15 +94,16 @@ impl Items {
         kind: Kind,
         event: &Value,
         deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    ) -> Result<(), TooMany> {
         let number = self.of(kind, event, deltas)?;
         let (part, item) = (part_of(event), &self.items[number]);
         if item.has_ended {
             return Ok(());
         }
         if kind == Kind::Call {
-            self.name(number, "", text(event, "name"), deltas)?;
-            return self.speak_rest(number, &arguments(event), deltas);
+            self.name(number, "", text(event, "name"), deltas);
+            self.speak_rest(number, &arguments(event), deltas);
+            return Ok(());
         }
         let object = event.get("part").filter(|it| it.is_object());
         // Without a word of the part it is taken to be the one that spoke; a part
@@ -136,11 +112,12 @@ impl Items {
         if !item.heard.is_empty() && (is_same || object.is_some()) {
             return Ok(());
         }
-        self.speak(number, part, text_of(object.unwrap_or(event)), deltas)
+        self.speak(number, part, text_of(object.unwrap_or(event)), deltas);
+        Ok(())
     }
 
     /// An item ends, and stands here as a whole.
-    pub(super) fn end(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), Excess> {
+    pub(super) fn end(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), TooMany> {
         let Some(item) = event.get("item").filter(|it| it.is_object()) else { return Ok(()) };
         let place = event.get("output_index").and_then(number);
         self.take_whole(item, place, deltas)
@@ -158,9 +135,9 @@ impl Items {
         id: &str,
         place: Option<u64>,
         deltas: &mut Vec<Delta>,
-    ) -> Result<usize, Excess> {
-        if self.items.len() == MOST_ITEMS {
-            return Err(Excess::Items);
+    ) -> Result<usize, TooMany> {
+        if self.items.len() == MOST_BLOCKS {
+            return Err(TooMany("items"));
         }
         self.flush(deltas);
         self.items.push(Item::new(kind, id, place));
@@ -168,7 +145,7 @@ impl Items {
     }
 
     /// The item that an event is of; a new one, if none has begun.
-    fn of(&mut self, kind: Kind, event: &Value, deltas: &mut Vec<Delta>) -> Result<usize, Excess> {
+    fn of(&mut self, kind: Kind, event: &Value, deltas: &mut Vec<Delta>) -> Result<usize, TooMany> {
         let (id, place) = (text(event, "item_id"), event.get("output_index").and_then(number));
         match self.find(kind, id, place) {
             Some(number) => Ok(number),
@@ -185,17 +162,10 @@ impl Items {
             .or_else(|| last(&|it| place.is_none() && !it.has_ended))
     }
 
-    fn speak(
-        &mut self,
-        number: usize,
-        part: Option<Part>,
-        more: &str,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    fn speak(&mut self, number: usize, part: Option<Part>, more: &str, deltas: &mut Vec<Delta>) {
         if more.is_empty() {
-            return Ok(());
+            return;
         }
-        self.count(more)?;
         self.touched = Some(number);
         let item = &mut self.items[number];
         item.heard.add(more);
@@ -217,29 +187,17 @@ impl Items {
             }
             Kind::Other => (),
         }
-        Ok(())
     }
 
     /// What is still to come of an item whose whole text is known. Where
     /// something else has come, that stands.
-    fn speak_rest(
-        &mut self,
-        number: usize,
-        whole: &str,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    fn speak_rest(&mut self, number: usize, whole: &str, deltas: &mut Vec<Delta>) {
         let rest = self.items[number].heard.rest_of(whole).unwrap_or_default();
         self.speak(number, None, rest, deltas)
     }
 
     /// The id and the tool of a call, each once.
-    fn name(
-        &mut self,
-        number: usize,
-        id: &str,
-        name: &str,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    fn name(&mut self, number: usize, id: &str, name: &str, deltas: &mut Vec<Delta>) {
         let item = &mut self.items[number];
         let told = |word: &str, known: &mut String| {
             let is_new = !word.is_empty() && known.is_empty();
@@ -247,16 +205,12 @@ impl Items {
         };
         let (id, name) = (told(id, &mut item.call_id), told(name, &mut item.name));
         if id.is_none() && name.is_none() {
-            return Ok(());
+            return;
         }
         item.is_told = true;
         self.touched = Some(number);
-        for word in id.iter().chain(&name) {
-            self.count(word)?;
-        }
         let slot = number as u64;
         deltas.push(Delta::ToolCall(CallPiece { slot, id, name, arguments: String::new() }));
-        Ok(())
     }
 
     fn take_whole(
@@ -264,13 +218,14 @@ impl Items {
         item: &Value,
         place: Option<u64>,
         deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    ) -> Result<(), TooMany> {
         let (kind, id) = (Kind::of(item), text(item, "id"));
         let number = match self.find_whole(item, place) {
             Some(number) => number,
             None => self.add(kind, id, place, deltas)?,
         };
-        self.end_item(number, item, deltas)
+        self.end_item(number, item, deltas);
+        Ok(())
     }
 
     /// The item that stands here as a whole, unless it is another one in the
@@ -281,30 +236,20 @@ impl Items {
         found.filter(|it| !self.items[*it].is_another(id, call_id))
     }
 
-    fn end_item(
-        &mut self,
-        number: usize,
-        item: &Value,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    fn end_item(&mut self, number: usize, item: &Value, deltas: &mut Vec<Delta>) {
         if std::mem::replace(&mut self.items[number].has_ended, true) {
-            return Ok(());
+            return;
         }
         match self.items[number].kind {
             Kind::Message => self.end_message(number, item, deltas),
             Kind::Reasoning => self.end_reasoning(number, item, deltas),
             Kind::Call => self.end_call(number, item, deltas),
-            Kind::Other => Ok(()),
+            Kind::Other => (),
         }
     }
 
-    fn end_message(
-        &mut self,
-        number: usize,
-        item: &Value,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
-        self.speak_rest(number, &whole_text(item), deltas)?;
+    fn end_message(&mut self, number: usize, item: &Value, deltas: &mut Vec<Delta>) {
+        self.speak_rest(number, &whole_text(item), deltas);
         let from = deltas.len();
         std::mem::take(&mut self.content).end(deltas);
         let shows = self.items[number].shows || deltas[from..].iter().any(is_text);
@@ -312,56 +257,39 @@ impl Items {
         self.sign(number, mark, deltas)
     }
 
-    fn end_reasoning(
-        &mut self,
-        number: usize,
-        item: &Value,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
-        self.show_reasoning(number, item, deltas)?;
+    fn end_reasoning(&mut self, number: usize, item: &Value, deltas: &mut Vec<Delta>) {
+        self.show_reasoning(number, item, deltas);
         let kept = opaque::kept_reasoning(item);
         self.lacks = kept.is_none();
         if let Some(kept) = kept.as_ref().filter(|_| self.items[number].heard.is_empty()) {
-            self.count(kept)?;
             self.touched = Some(number);
             deltas.push(Delta::Redacted(kept.clone()));
-            return Ok(());
+            return;
         }
         self.lacks |= self.touched != Some(number);
         self.sign(number, kept, deltas)
     }
 
     /// What can be seen of a reasoning item, where nothing of it came before.
-    fn show_reasoning(
-        &mut self,
-        number: usize,
-        item: &Value,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    fn show_reasoning(&mut self, number: usize, item: &Value, deltas: &mut Vec<Delta>) {
         if !self.items[number].heard.is_empty() {
-            return Ok(());
+            return;
         }
         for (is_summary, field) in [(true, "summary"), (false, "content")] {
             for (index, part) in parts(item, field).iter().enumerate() {
                 let place = Some((is_summary, index as u64));
-                self.speak(number, place, text(part, "text"), deltas)?;
+                self.speak(number, place, text(part, "text"), deltas);
             }
         }
-        Ok(())
     }
 
-    fn end_call(
-        &mut self,
-        number: usize,
-        item: &Value,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    fn end_call(&mut self, number: usize, item: &Value, deltas: &mut Vec<Delta>) {
         // A call that says no id of its own has that of its item.
         let ids = ["call_id", "id"].map(|it| text(item, it));
         let id = ids.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
-        self.name(number, id, text(item, "name"), deltas)?;
-        self.speak_rest(number, &arguments(item), deltas)?;
-        self.spend_spare(number, deltas)?;
+        self.name(number, id, text(item, "name"), deltas);
+        self.speak_rest(number, &arguments(item), deltas);
+        self.spend_spare(number, deltas);
         let mark = opaque::kept_call(item).filter(|_| !self.lacks);
         if mark.is_some() && self.touched != Some(number) {
             // The signature is of the call whose piece came last.
@@ -373,30 +301,18 @@ impl Items {
     }
 
     /// Arguments that came with the beginning of a call and never again.
-    fn spend_spare(&mut self, number: usize, deltas: &mut Vec<Delta>) -> Result<(), Excess> {
+    fn spend_spare(&mut self, number: usize, deltas: &mut Vec<Delta>) {
         let spare = std::mem::take(&mut self.items[number].spare);
         if !self.items[number].heard.is_empty() {
-            return Ok(());
+            return;
         }
         self.speak(number, None, &spare, deltas)
     }
 
-    fn sign(
-        &mut self,
-        number: usize,
-        mark: Option<String>,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    fn sign(&mut self, number: usize, mark: Option<String>, deltas: &mut Vec<Delta>) {
         if let Some(mark) = mark.filter(|_| self.touched == Some(number)) {
-            self.count(&mark)?;
             deltas.push(Delta::Signature(mark));
         }
-        Ok(())
-    }
-
-    fn count(&mut self, more: &str) -> Result<(), Excess> {
-        self.said += more.len();
-        if self.said > LARGEST_ANSWER { Err(Excess::Bytes) } else { Ok(()) }
     }
 }
 

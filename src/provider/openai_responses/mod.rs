@@ -11,8 +11,7 @@ mod encode;
 mod items;
 mod opaque;
 
-use super::once::Once;
-use super::{Decoder, Fault, Origin, Provider, Request, Wire};
+use super::{Decoder, Fault, Origin, Provider, Request, Wire, events};
 use decode::Reply;
 
 /// The dialect of one provider.
@@ -34,7 +33,7 @@ impl Provider for OpenAiResponses {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Once::new(Reply::new(&self.provider)))
+        events::decoder(&self.provider, Reply::new(&self.provider))
     }
 }
 

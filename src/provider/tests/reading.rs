@@ -4,6 +4,7 @@
 use crate::clock::Time;
 use crate::config::ModelRef;
 use crate::provider::assemble::{Answer, Assembly};
+use crate::provider::measured::Measured;
 use crate::provider::{Decoder, Delta, Failure, Fault};
 
 /// What comes of a stream: its deltas, neighbours of one kind joined, and
@@ -60,6 +61,11 @@ impl Reading {
             Err(fault) => Err(assembly.fail(fault)),
         }
     }
+}
+
+/// A decoder with the bound that stands around each.
+pub(in crate::provider) fn measured(decoder: Box<dyn Decoder>) -> Box<dyn Decoder> {
+    Box::new(Measured::new("acme", decoder))
 }
 
 fn joined(deltas: Vec<Delta>) -> Vec<Delta> {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::super::Anthropic;
 use crate::message::StopReason;
 use crate::provider::assemble::Answer;
-use crate::provider::tests::reading::Reading;
+use crate::provider::tests::reading::{Reading, measured};
 use crate::provider::{Delta, Failure, Fault, Provider};
 
 pub(super) const READING: Reading =
@@ -348,7 +348,7 @@ fn an_answer_without_end_is_refused() {
 
     let large = "a".repeat(1024 * 1024);
     for kind in ["text", "thinking", "signature", "partial_json"] {
-        let mut decoder = Anthropic::new("acme").decoder();
+        let mut decoder = measured(Anthropic::new("acme").decoder());
         let of = match kind {
             "text" => "text",
             "partial_json" => "tool_use",
@@ -356,8 +356,8 @@ fn an_answer_without_end_is_refused() {
         };
         decoder.feed(stream(&[block(0, json!({"type": of}))]).as_bytes(), &mut Vec::new()).unwrap();
         let more = stream(&[delta(0, json!({kind: large}))]);
-        let fed = (0..33).map(|_| decoder.feed(more.as_bytes(), &mut Vec::new()));
-        assert_eq!(fed.filter(Result::is_err).count(), 1, "{kind}");
+        let fed = (0..17).map(|_| decoder.feed(more.as_bytes(), &mut Vec::new()));
+        assert_eq!(fed.filter(Result::is_err).count(), 2, "{kind}");
     }
     let mut decoder = Anthropic::new("acme").decoder();
     decoder.feed(b"{", &mut Vec::new()).unwrap();

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::heard::Heard;
-use super::{Excess, Item, Items, Kind, arguments, text};
+use super::{Item, Items, Kind, TooMany, arguments, text};
 use crate::provider::Delta;
 
 /// An item of the output.
@@ -29,7 +29,7 @@ impl Items {
         &mut self,
         output: &[Value],
         deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    ) -> Result<(), TooMany> {
         let output: Vec<Told<'_>> = output.iter().map(Told::of).collect();
         let known = self.known_in(&output);
         let is_late = self.items.iter().any(|it| it.is_told || !it.heard.is_empty());
@@ -40,12 +40,12 @@ impl Items {
             };
             let is_last = self.touched == Some(number);
             match told.kind {
-                Kind::Reasoning if is_late && !is_last => self.think_late(number, told, deltas)?,
-                _ => self.end_item(number, told.item, deltas)?,
+                Kind::Reasoning if is_late && !is_last => self.think_late(number, told, deltas),
+                _ => self.end_item(number, told.item, deltas),
             }
         }
         for number in 0..self.items.len() {
-            self.spend_spare(number, deltas)?;
+            self.spend_spare(number, deltas);
         }
         Ok(())
     }
@@ -71,14 +71,9 @@ impl Items {
 
     /// A thought whose place is before what has been told already: it is shown,
     /// but not kept to be sent back from where it does not belong.
-    fn think_late(
-        &mut self,
-        number: usize,
-        told: &Told<'_>,
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    fn think_late(&mut self, number: usize, told: &Told<'_>, deltas: &mut Vec<Delta>) {
         if std::mem::replace(&mut self.items[number].has_ended, true) {
-            return Ok(());
+            return;
         }
         self.lacks = true;
         self.show_reasoning(number, told.item, deltas)

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::super::OpenAiResponses;
 use super::transcripts::{READING, outcome};
+use crate::provider::tests::reading::measured;
 use crate::provider::{Delta, Provider};
 
 pub(super) fn event(kind: &str, fields: Value) -> String {
@@ -143,9 +144,9 @@ fn a_body_that_is_no_answer_is_told_of() {
 #[test]
 fn an_answer_without_end_is_refused() {
     let more = text(&"x".repeat(1024 * 1024));
-    let (got, ended) = READING.of((0..40).map(|_| more.as_bytes()));
-    assert!(ended.is_err_and(|it| it.to_string().contains("longer than")));
-    assert!(matches!(&got[..], [Delta::Text(it)] if it.len() == 32 * 1024 * 1024));
+    let mut decoder = measured(OpenAiResponses::new("acme").decoder());
+    let fed = (0..17).map(|_| decoder.feed(more.as_bytes(), &mut Vec::new()));
+    assert_eq!(fed.filter(Result::is_err).count(), 2);
     let item =
         |it: &usize| json!({"type": "function_call", "call_id": it.to_string(), "name": "x"});
     let calls: String = (0..1_100)

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use super::sse::Event;
+
 /// Largest object, in bytes.
 const LARGEST_OBJECT: usize = 16 * 1024 * 1024;
 
@@ -42,12 +44,9 @@ impl fmt::Display for Unreadable {
 }
 
 impl ObjectReader {
-    /// Adds the objects that these bytes complete.
-    pub(super) fn feed(
-        &mut self,
-        bytes: &[u8],
-        objects: &mut Vec<Vec<u8>>,
-    ) -> Result<(), Unreadable> {
+    /// Adds the objects that these bytes complete, each as an event without a
+    /// name.
+    pub(super) fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), Unreadable> {
         for byte in bytes {
             if self.depth == 0 && !begins_object(*byte)? {
                 self.count_list(*byte);
@@ -59,7 +58,7 @@ impl ObjectReader {
             self.object.push(*byte);
             self.count(*byte);
             if self.depth == 0 {
-                objects.push(std::mem::take(&mut self.object));
+                events.push(Event { data: std::mem::take(&mut self.object), ..Event::default() });
             }
         }
         Ok(())
@@ -113,7 +112,7 @@ mod tests {
                 assert_eq!(reader.feed(piece, &mut objects), Ok(()), "{text}");
             }
             let got: Vec<String> =
-                objects.iter().map(|it| String::from_utf8_lossy(it).into_owned()).collect();
+                objects.iter().map(|it| String::from_utf8_lossy(&it.data).into_owned()).collect();
             assert_eq!(got, want, "pieces of {size}");
         }
     }
