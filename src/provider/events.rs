@@ -35,9 +35,10 @@ pub(super) trait Dialect: Send {
     /// with it.
     fn take(&mut self, name: &str, piece: &Value, deltas: &mut Vec<Delta>) -> Result<bool, Fault>;
 
-    /// The body was one JSON value, which has been taken: it is all there is.
-    fn end_whole(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        self.end(deltas)
+    /// Why it is no answer, where the body was one JSON value, which has been
+    /// taken and is all there is.
+    fn lacks(&self) -> Option<&'static str> {
+        None
     }
 
     /// Whether the answer is whole if its bytes end here.
@@ -85,24 +86,31 @@ impl<D: Dialect> Decoder for Events<D> {
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let may_end = match self.body.end() {
+        let is_cut = match self.body.end() {
+            _ if self.is_done => return Ok(()),
             Rest::Whole(body) => {
                 self.take_piece("", &body, deltas)?;
-                return self.dialect.end_whole(deltas);
+                return match self.dialect.lacks() {
+                    Some(what) => Err(self.broken(what, &body)),
+                    None => self.dialect.end(deltas),
+                };
             }
-            Rest::Cut => false,
-            Rest::Event(last) if D::FORGIVES_ITS_LAST && is_cut(&last) => false,
+            Rest::Nothing => false,
+            Rest::Cut => true,
+            Rest::Event(last) if D::FORGIVES_ITS_LAST && breaks_off(&last) => true,
             Rest::Event(last) => {
                 self.take_event(&last, deltas)?;
-                self.dialect.may_end()
+                false
             }
-            Rest::Nothing => self.dialect.may_end(),
         };
-        if may_end {
-            return self.dialect.end(deltas);
+        match is_cut || !self.dialect.may_end() {
+            _ if self.is_done => Ok(()),
+            false => self.dialect.end(deltas),
+            true => {
+                self.dialect.flush(deltas);
+                Ok(())
+            }
         }
-        self.dialect.flush(deltas);
-        Ok(())
     }
 
     fn is_done(&self) -> bool {
@@ -143,13 +151,11 @@ impl<D: Dialect> Events<D> {
         piece: &[u8],
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Fault> {
-        let told = |what: &str| {
-            broken(&self.provider, &format!("a piece is {what}: {}", beginning(piece)))
-        };
-        let value = json::read_event(piece).map_err(|it| told(&it))?;
+        let value = json::read_event(piece)
+            .map_err(|it| self.broken(&format!("a piece is {it}"), piece))?;
         let objects = value.as_array().map_or(std::slice::from_ref(&value), Vec::as_slice);
         if objects.is_empty() || !objects.iter().all(Value::is_object) {
-            return Err(told("not an object"));
+            return Err(self.broken("a piece is not an object", piece));
         }
         for object in objects {
             if !self.is_done {
@@ -158,10 +164,14 @@ impl<D: Dialect> Events<D> {
         }
         Ok(())
     }
+
+    fn broken(&self, what: &str, piece: &[u8]) -> Fault {
+        broken(&self.provider, &format!("{what}: {}", beginning(piece)))
+    }
 }
 
-/// Whether an event breaks off.
-fn is_cut(event: &Event) -> bool {
+/// Whether an event ends in the middle.
+fn breaks_off(event: &Event) -> bool {
     let piece = event.data.trim_ascii();
     let is_word = event.name == "error" || matches!(piece, b"" | b"[DONE]");
     !is_word && json::read_event(piece).is_err()
@@ -171,5 +181,99 @@ fn is_cut(event: &Event) -> bool {
 impl fmt::Display for TooMany {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "it has more than {MOST_BLOCKS} {}", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::provider::tests::reading::{Came, Reading};
+
+    const EVENTS: Reading = Reading { api: "any", decoder: || decoder("acme", Saying::<false>) };
+    const JSON: Reading = Reading { api: "any", decoder: || decoder("acme", Saying::<true>) };
+
+    /// Says what is in each piece, and which way it ends.
+    struct Saying<const STREAMS_JSON: bool>;
+
+    impl<const STREAMS_JSON: bool> Dialect for Saying<STREAMS_JSON> {
+        const STREAMS_JSON: bool = STREAMS_JSON;
+        const FORGIVES_ITS_LAST: bool = !STREAMS_JSON;
+
+        fn take(&mut self, name: &str, it: &Value, deltas: &mut Vec<Delta>) -> Result<bool, Fault> {
+            let word = it["say"].as_str().unwrap_or("nothing");
+            deltas.push(Delta::Text(format!("{name}{word}.")));
+            Ok(word == "last")
+        }
+
+        fn lacks(&self) -> Option<&'static str> {
+            Some("it is not whole")
+        }
+
+        fn may_end(&self) -> bool {
+            true
+        }
+
+        fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+            deltas.push(Delta::Text("END".into()));
+            Ok(())
+        }
+
+        fn flush(&mut self, deltas: &mut Vec<Delta>) {
+            deltas.push(Delta::Text("CUT".into()));
+        }
+    }
+
+    #[track_caller]
+    fn check(came: Came, said: &str, fault: &str) {
+        let (deltas, ended) = came;
+        let want = Some(Delta::Text(said.into())).filter(|_| !said.is_empty());
+        assert_eq!(deltas, Vec::from_iter(want));
+        let told = ended.map_or_else(|it| it.to_string(), |is_done| format!("done: {is_done}"));
+        assert!(told.contains(fault), "{told}");
+    }
+
+    const A: &str = "data: {\"say\": \"a\"}\n\n";
+
+    #[track_caller]
+    fn check_after_a(more: &str, said: &str, fault: &str) {
+        let said = format!("a.{said}");
+        check(EVENTS.however_cut(format!("{A}{more}").as_bytes()), &said, fault);
+    }
+
+    #[test]
+    fn an_answer_ends_by_its_mark_by_a_piece_or_with_its_bytes() {
+        check_after_a("", "END", "done: false");
+        check_after_a("data: [DONE]\n\ndata: {}\n\n", "END", "done: true");
+        check_after_a("data: [DONE]", "END", "done: true");
+        check_after_a("data: {\"say\":\"last\"}\n\ndata: junk\n\n", "last.", "done: true");
+        check_after_a("data: {\"say\":", "CUT", "done: false");
+    }
+
+    #[test]
+    fn what_says_nothing_is_passed_over_and_an_error_is_one() {
+        check_after_a("data\n\ndata: []\n\n", "END", "done: false");
+        check_after_a("event: b\ndata: [{}, {\"say\":\"c\"}]\n\n", "bnothing.bc.END", "false");
+        for error in ["M", "\"M\"", "{\"message\":\"M\"}", "{\"type\":\"x\",\"message\":\"M\"}"] {
+            check_after_a(&format!("event: error\ndata: {error}\n\n"), "", "error: M");
+        }
+    }
+
+    #[test]
+    fn what_does_not_read_fails_the_call_and_leaves_what_came() {
+        check_after_a("data: junk\n\n", "", "a piece is not valid JSON");
+        check_after_a("data: [{}, 7]\n\n", "", "a piece is not an object: [{}, 7]");
+        let large = format!("{A}data: {}", "x".repeat(17 * 1024 * 1024));
+        check(EVENTS.of([large.as_bytes()]), "a.", "larger than");
+        check(EVENTS.of(large.as_bytes().chunks(4_096)), "a.", "larger than");
+    }
+
+    #[test]
+    fn json_is_one_whole_or_a_row_of_pieces() {
+        check(EVENTS.however_cut(b" {}"), "nothing.", "it is not whole: {}");
+        check(EVENTS.however_cut(b"{"), "", "a piece is not valid JSON");
+        check(EVENTS.however_cut(b"[]"), "", "not an object");
+        check(JSON.however_cut(b"[{}, {\"say\": \"a\"}]"), "nothing.a.END", "done: false");
+        check(JSON.however_cut(b"[{}, {\"say\""), "nothing.CUT", "done: false");
+        check(JSON.however_cut(b"[{}, 7]"), "nothing.", "not valid JSON");
     }
 }

@@ -38,6 +38,25 @@ pub(in crate::provider) fn within(part: u64, whole: u64) -> u64 {
     if part > Usage::MOST_TOKENS { part } else { part.min(whole) }
 }
 
+/// What is text, or stands where text belongs, as text; empty where it is missing
+/// or null.
+pub(in crate::provider) fn written(field: Option<&Value>) -> String {
+    match field {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(it)) => it.clone(),
+        Some(it) => it.to_string(),
+    }
+}
+
+/// More of the arguments of a call, as text. An empty object only says that it is
+/// still to come.
+pub(in crate::provider) fn arguments(field: Option<&Value>) -> String {
+    match field {
+        Some(Value::Object(it)) if it.is_empty() => String::new(),
+        it => written(it),
+    }
+}
+
 /// Several of something: a list of them, or one by itself.
 pub(in crate::provider) fn several(field: Option<&Value>) -> &[Value] {
     match field {

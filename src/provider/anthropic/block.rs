@@ -33,17 +33,6 @@ pub(super) fn kind_of(block: &Value) -> &str {
     Some(text(block, "type")).filter(|it| !it.is_empty()).or(by_field).unwrap_or_default()
 }
 
-/// Arguments as text. An empty object only says that the pieces are still to
-/// come.
-pub(super) fn arguments(value: &Value) -> String {
-    match value {
-        Value::Object(it) if it.is_empty() => String::new(),
-        Value::Null => String::new(),
-        Value::String(it) => it.clone(),
-        it => it.to_string(),
-    }
-}
-
 /// More of the arguments of the call in that slot.
 pub(super) fn piece(slot: u64, arguments: String) -> Delta {
     Delta::ToolCall(CallPiece { slot, arguments, ..CallPiece::default() })

@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::block::{Block, arguments, kind_of, piece, says_something};
+use super::block::{Block, kind_of, piece, says_something};
 use super::usage::Counts;
 use crate::provider::body::broken;
 use crate::provider::ending::{Ending, Word};
 use crate::provider::events::{Dialect, MOST_BLOCKS, TooMany, has_error};
-use crate::provider::field::{number, text};
+use crate::provider::field::{arguments, number, text};
 use crate::provider::think::ThinkSplitter;
 use crate::provider::{CallPiece, Delta, Fault, failure};
 
@@ -69,11 +69,8 @@ impl Dialect for Answer {
         Ok(false)
     }
 
-    fn end_whole(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        match self.is_in_one_piece {
-            true => self.end(deltas),
-            false => Err(broken(&self.provider, "it has no message")),
-        }
+    fn lacks(&self) -> Option<&'static str> {
+        (!self.is_in_one_piece).then_some("it has no message")
     }
 
     fn may_end(&self) -> bool {
@@ -207,7 +204,7 @@ impl Answer {
     fn is_begun_again(&self, index: u64, block: &Value) -> bool {
         match self.open.get(&index) {
             Some(Block::Call { id, given, is_told: false, .. }) => {
-                !id.is_empty() && id == text(block, "id") && *given == arguments(&block["input"])
+                !id.is_empty() && id == text(block, "id") && *given == arguments(block.get("input"))
             }
             _ => false,
         }
@@ -235,7 +232,7 @@ impl Answer {
         let begun = Block::Call {
             slot,
             id: text(block, "id").to_owned(),
-            given: arguments(&block["input"]),
+            given: arguments(block.get("input")),
             is_told: false,
         };
         deltas.push(Delta::ToolCall(CallPiece { slot, id, name, arguments: String::new() }));
@@ -258,7 +255,7 @@ impl Answer {
             self.text.feed(said, deltas);
         }
         self.add_thinking(index, text(more, "thinking"), text(more, "signature"), deltas)?;
-        self.add_arguments(index, arguments(&more["partial_json"]), deltas)?;
+        self.add_arguments(index, arguments(more.get("partial_json")), deltas)?;
         self.has_said |= deltas[before..].iter().any(says_something);
         Ok(())
     }

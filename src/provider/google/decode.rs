@@ -11,7 +11,7 @@ use super::usage::Counts;
 use crate::provider::body::broken;
 use crate::provider::ending::{Ending, Word};
 use crate::provider::events::{Dialect, MOST_BLOCKS, TooMany, has_error};
-use crate::provider::field::{first_of, several, text};
+use crate::provider::field::{first_of, several, text, written};
 use crate::provider::think::ThinkSplitter;
 use crate::provider::{CallPiece, Delta, Fault, failure};
 
@@ -143,7 +143,7 @@ impl Answer {
             slot: self.calls,
             id: word("id"),
             name: word("name"),
-            arguments: arguments(call.get("args")),
+            arguments: written(call.get("args")),
         };
         self.calls += 1;
         self.go_on();
@@ -242,15 +242,6 @@ impl Answer {
         Fault::Unavailable(format!(
             "the provider `{provider}` broke its answer off (`{reason}`){told}. Try again later."
         ))
-    }
-}
-
-/// The arguments of a call as JSON text; none where they are missing.
-fn arguments(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(it)) => it.clone(),
-        Some(it) => it.to_string(),
     }
 }
 

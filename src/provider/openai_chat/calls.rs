@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::provider::events::{MOST_BLOCKS, TooMany};
-use crate::provider::field::{number, text};
+use crate::provider::field::{arguments, number, text};
 use crate::provider::{CallPiece, Delta};
 
 /// A name in pieces that is longer is told no further, in bytes: it is told anew
@@ -178,17 +178,6 @@ impl<'a> Piece<'a> {
 
     fn is_empty(&self) -> bool {
         self.id.is_empty() && self.name.is_empty() && self.arguments.is_empty()
-    }
-}
-
-/// More of the arguments' text. Some servers give them as an object; an empty
-/// one says nothing, also where the text still comes.
-fn arguments(value: Option<&Value>) -> String {
-    match value {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(it)) => it.clone(),
-        Some(Value::Object(it)) if it.is_empty() => String::new(),
-        Some(it) => it.to_string(),
     }
 }
 

@@ -50,11 +50,8 @@ impl Dialect for Answer {
         Ok(false)
     }
 
-    fn end_whole(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        match self.has_choice {
-            true => self.end(deltas),
-            false => Err(broken(&self.provider, "it has no message")),
-        }
+    fn lacks(&self) -> Option<&'static str> {
+        (!self.has_choice).then_some("it has no message")
     }
 
     fn may_end(&self) -> bool {

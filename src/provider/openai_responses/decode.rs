@@ -53,11 +53,8 @@ impl Dialect for Reply {
         Ok(self.has_ended)
     }
 
-    fn end_whole(&mut self, _: &mut Vec<Delta>) -> Result<(), Fault> {
-        match self.has_ended {
-            true => Ok(()),
-            false => Err(broken(&self.provider, "it is no answer that is whole")),
-        }
+    fn lacks(&self) -> Option<&'static str> {
+        (!self.has_ended).then_some("it is no answer that is whole")
     }
 
     /// Only by its own event, whatever the server has said.

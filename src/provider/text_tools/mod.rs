@@ -9,6 +9,8 @@ mod code;
 mod scan;
 mod told;
 
+use super::body::broken;
+use super::events::{MOST_BLOCKS, TooMany};
 use super::{CallPiece, Decoder, Delta, Fault, Origin, Provider, Request, Wire};
 use crate::message::StopReason;
 use scan::{Piece, Scanner};
@@ -20,7 +22,7 @@ const OPENING: &str = "<tool_call>";
 const CLOSING: &str = "</tool_call>";
 
 /// Most calls of one answer.
-const MOST_CALLS: u64 = 1_024;
+const MOST_CALLS: u64 = MOST_BLOCKS as u64;
 
 /// The slot of the first call that is read from text; those below are left to
 /// the dialect, if its server makes native calls after all.
@@ -115,11 +117,7 @@ impl Calls {
             match piece {
                 Piece::Text(text) => deltas.push(Delta::Text(text)),
                 Piece::Call(_) if self.count == MOST_CALLS => {
-                    return Err(Fault::Unavailable(format!(
-                        "the answer of the provider `{}` broke: it has more than {MOST_CALLS} \
-                         tool calls",
-                        self.provider
-                    )));
+                    return Err(broken(&self.provider, &TooMany("tool calls").to_string()));
                 }
                 Piece::Call(text) => {
                     let (name, arguments) = call::read(&text);

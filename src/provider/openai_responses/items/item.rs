@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::heard::Heard;
-use crate::provider::field::{number, text};
+use crate::provider::field::{number, text, written};
 
 /// What an item is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,9 +115,5 @@ pub(super) fn whole_text(item: &Value) -> String {
 
 /// Arguments as text; some servers give them as an object.
 pub(super) fn arguments(said: &Value) -> String {
-    match said.get("arguments") {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(it)) => it.clone(),
-        Some(it) => it.to_string(),
-    }
+    written(said.get("arguments"))
 }
