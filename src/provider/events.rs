@@ -21,8 +21,9 @@ pub(super) const MOST_BLOCKS: usize = 1_024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooMany(pub(super) &'static str);
 
-/// What a dialect makes of an answer. How much is told is measured around it,
-/// and what it holds back is no more than what was read of its server.
+/// What a dialect makes of an answer. How much it tells is measured around it
+/// (`measured`); what it holds back, which nobody measures, is at most what is
+/// read of an answer over HTTP.
 pub(super) trait Dialect: Send {
     /// Whether JSON without events is a row of pieces, each taken as it comes.
     const STREAMS_JSON: bool = false;

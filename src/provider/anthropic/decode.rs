@@ -1,8 +1,8 @@
-//! Reads an answer: server-sent events, or one JSON message where a server
+//! What the events of an answer say, or the one JSON message of a server that
 //! does not stream. Every field is optional and may be null; events and blocks
-//! that nobody asked for are passed over, but one that does not read fails the
-//! call, since what it said is lost. What is said of a block whose start is lost
-//! says by itself what it is; only arguments without their call fail the answer.
+//! that nobody asked for are passed over. What is said of a block whose start is
+//! lost says by itself what it is; only arguments without their call fail the
+//! answer.
 
 use std::collections::BTreeMap;
 

@@ -1,9 +1,6 @@
-//! Reads an answer: server-sent events, or JSON where a server does not
-//! stream. Every field is optional and may be null; a piece that says nothing
-//! is passed over, but one that does not read fails the call, since what it
-//! said is lost. The protocol has no end mark: an answer is whole when it has
-//! said why it ends and its bytes have ended. Where it goes on after that word,
-//! it has to be said again.
+//! What the pieces of an answer say. Every field is optional and may be null; a
+//! piece that says nothing is passed over. The protocol has no end mark: an
+//! answer is whole when it has said why it ends and its bytes have ended.
 
 use serde_json::Value;
 

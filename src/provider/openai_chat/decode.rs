@@ -1,7 +1,5 @@
-//! Reads an answer: server-sent events, or one JSON object where a server
-//! does not stream. Every field is optional and may be null; a chunk that says
-//! nothing is passed over, but one that does not read fails the call, since
-//! what it said is lost.
+//! What the chunks of an answer say, or the one JSON object of a server that
+//! does not stream. Every field is optional and may be null.
 
 use serde_json::Value;
 

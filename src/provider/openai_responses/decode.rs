@@ -1,8 +1,7 @@
-//! Reads an answer: typed events, or one JSON object where a server does not
-//! stream. Every field is optional and may be null, an event that nobody knows
-//! is passed over, but one that does not read fails the call, since what it
-//! said is lost. The answer ends with the event that says so, whatever becomes
-//! of the connection; without one it is cut.
+//! What the typed events of an answer say, or the one JSON object of a server
+//! that does not stream. Every field is optional and may be null, an event that
+//! nobody knows is passed over. The answer ends with the event that says so,
+//! whatever becomes of the connection; without one it is cut.
 
 use serde_json::Value;
 
