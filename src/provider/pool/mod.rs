@@ -16,13 +16,16 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, at, se
 pub(super) use exchange::{Carrier, Exchange};
 pub(super) use watch::Patience;
 
-use super::{Decoder, Delta, Fault, Wire};
+use super::{Decoder, Delta, Fault, Listener, Wire};
 use crate::worker::{Cancel, Worker};
 use exchange::{Event, Job, Ticket, Work};
 use watch::{Expired, Limit, Watch};
 
 /// A worker without work leaves after this.
 const IDLE: Duration = Duration::from_secs(60);
+
+/// How often a listener is told that nothing comes.
+const SILENCE: Duration = Duration::from_secs(1);
 
 /// Makes the end of a connection that a new worker owns.
 pub(super) type MakeCarrier = Box<dyn Fn() -> Box<dyn Carrier> + Send + Sync>;
@@ -105,12 +108,12 @@ impl Pool {
         decoder: Box<dyn Decoder>,
         patience: Patience,
         cancel: &Cancel,
-        on_delta: &mut dyn FnMut(Delta),
+        listener: &mut dyn Listener<Delta>,
     ) -> Result<(), Fault> {
         if cancel.is_cancelled() {
             return Err(Fault::Cancelled);
         }
-        self.enter(wire, decoder)?.follow(patience, cancel, on_delta)
+        self.enter(wire, decoder)?.follow(patience, cancel, listener)
     }
 
     /// How much there is to do.
@@ -238,11 +241,11 @@ impl Caller<'_> {
         &self,
         patience: Patience,
         cancel: &Cancel,
-        on_delta: &mut dyn FnMut(Delta),
+        listener: &mut dyn Listener<Delta>,
     ) -> Result<(), Fault> {
         let mut watch = Watch::new(patience, Instant::now());
         loop {
-            let event = match self.next(watch.due(), cancel) {
+            let event = match self.next(&mut watch, cancel, listener) {
                 Next::Event(event) => event,
                 Next::Ended => return self.outcome(&watch),
                 Next::Cancelled => return Err(Fault::Cancelled),
@@ -253,28 +256,46 @@ impl Caller<'_> {
             };
             watch.saw(&event, Instant::now());
             if let Event::Heard(deltas) = event {
-                deltas.into_iter().for_each(&mut *on_delta);
+                deltas.into_iter().for_each(|it| listener.hears(it));
                 watch.resume(Instant::now());
             }
         }
     }
 
-    /// Waits for whatever comes first.
-    fn next(&self, due: Option<(Instant, Expired)>, cancel: &Cancel) -> Next {
-        let Some((time, expired)) = due else {
-            return select! {
-                recv(self.events) -> event => event.map_or(Next::Ended, Next::Event),
-                recv(cancel.gone()) -> _ => Next::Cancelled,
-            };
-        };
+    /// What has come already, or else whatever comes first.
+    fn next(&self, watch: &mut Watch, cancel: &Cancel, listener: &mut dyn Listener<Delta>) -> Next {
+        // What floods is called off like all else.
+        if cancel.is_cancelled() {
+            return Next::Cancelled;
+        }
+        loop {
+            match self.events.try_recv() {
+                Ok(event) => return Next::Event(event),
+                Err(TryRecvError::Disconnected) => return Next::Ended,
+                Err(TryRecvError::Empty) => {
+                    let began = Instant::now();
+                    listener.waits();
+                    watch.forgive(began.elapsed());
+                }
+            }
+            if let Some(next) = self.wait(watch.due(), cancel) {
+                return next;
+            }
+        }
+    }
+
+    /// Waits, up to [`SILENCE`]; nothing, if nothing came and nothing is due.
+    fn wait(&self, due: Option<(Instant, Expired)>, cancel: &Cancel) -> Option<Next> {
+        let look = Instant::now() + SILENCE;
+        let due = due.filter(|it| it.0 <= look);
         select! {
-            recv(self.events) -> event => event.map_or(Next::Ended, Next::Event),
-            recv(cancel.gone()) -> _ => Next::Cancelled,
-            recv(at(time)) -> _ => match self.events.try_recv() {
+            recv(self.events) -> event => Some(event.map_or(Next::Ended, Next::Event)),
+            recv(cancel.gone()) -> _ => Some(Next::Cancelled),
+            recv(at(due.map_or(look, |it| it.0))) -> _ => match self.events.try_recv() {
                 // It came in time; it is us who are late.
-                Ok(event) => Next::Event(event),
-                Err(TryRecvError::Disconnected) => Next::Ended,
-                Err(TryRecvError::Empty) => Next::Expired(expired),
+                Ok(event) => Some(Next::Event(event)),
+                Err(TryRecvError::Disconnected) => Some(Next::Ended),
+                Err(TryRecvError::Empty) => due.map(|it| Next::Expired(it.1)),
             },
         }
     }

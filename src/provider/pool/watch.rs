@@ -92,6 +92,11 @@ impl Watch {
         self.since = now;
     }
 
+    /// So long it was the caller that took its time.
+    pub(super) fn forgive(&mut self, took: Duration) {
+        self.since += took;
+    }
+
     /// The call was cut, and what its worker has is awaited.
     pub(super) fn cut(&mut self, now: Instant) {
         self.since = now;
