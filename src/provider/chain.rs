@@ -337,6 +337,7 @@ mod tests {
         /// What comes of each call, and whether some of it is seen.
         calls: VecDeque<Result<(), (Fault, bool)>>,
         told: Vec<String>,
+        waits: u32,
         shrinks: u32,
         is_final: bool,
         /// Called off when a retry is told.
@@ -364,6 +365,10 @@ mod tests {
             if let Some(it) = &self.canceller {
                 it.cancel();
             }
+        }
+
+        fn waits(&mut self) {
+            self.waits += 1;
         }
 
         fn falls_back(&mut self, choice: &ModelChoice) {
@@ -428,6 +433,14 @@ mod tests {
         assert_eq!(check(script(), vec![refused(), Ok(())], "a, to b, b"), None);
         let seen = vec![unavailable(true), Ok(())];
         assert_eq!(check(script(), seen, "a, retry 1 now: down, to b, b"), None);
+    }
+
+    #[test]
+    fn a_wait_is_told_while_it_lasts() {
+        let mut script = Script::default();
+        let wait = SILENCE + Duration::from_millis(1);
+        assert_eq!(pause(wait, &mut script, &Cancel::never()), Ok(()));
+        assert_eq!(script.waits, 2);
     }
 
     #[test]

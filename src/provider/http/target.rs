@@ -26,7 +26,7 @@ const LARGEST_HEAD: usize = 16 * 1024;
 const INPUT: usize = LARGEST_HEAD + 1024;
 
 /// What it writes from: a line of the request's head must fit.
-const OUTPUT: usize = 12 * 1024;
+const OUTPUT: usize = 8 * 1024;
 
 /// How long a connection is kept without a call: shorter than routers forget
 /// it, which nobody would tell.

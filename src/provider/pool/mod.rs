@@ -24,9 +24,6 @@ use watch::{Expired, Limit, Watch};
 /// A worker without work leaves after this.
 const IDLE: Duration = Duration::from_secs(60);
 
-/// How often a listener is told that nothing comes.
-const SILENCE: Duration = Duration::from_secs(1);
-
 /// Makes the end of a connection that a new worker owns.
 pub(super) type MakeCarrier = Box<dyn Fn() -> Box<dyn Carrier> + Send + Sync>;
 
@@ -254,6 +251,7 @@ impl Caller<'_> {
                     None => continue,
                 },
             };
+            self.catch_up(&mut watch, |when| when);
             watch.saw(&event, Instant::now());
             if let Event::Heard(deltas) = event {
                 deltas.into_iter().for_each(|it| listener.hears(it));
@@ -264,39 +262,47 @@ impl Caller<'_> {
 
     /// What has come already, or else whatever comes first.
     fn next(&self, watch: &mut Watch, cancel: &Cancel, listener: &mut dyn Listener<Delta>) -> Next {
-        // What floods is called off like all else.
-        if cancel.is_cancelled() {
-            return Next::Cancelled;
-        }
         loop {
-            match self.events.try_recv() {
-                Ok(event) => return Next::Event(event),
-                Err(TryRecvError::Disconnected) => return Next::Ended,
-                Err(TryRecvError::Empty) => {
-                    let began = Instant::now();
-                    listener.waits();
-                    watch.forgive(began.elapsed());
-                }
+            // What floods is called off like all else.
+            if cancel.is_cancelled() {
+                return Next::Cancelled;
             }
-            if let Some(next) = self.wait(watch.due(), cancel) {
+            if let Some(next) = self.ready() {
                 return next;
+            }
+            let began = Instant::now();
+            listener.waits();
+            let now = Instant::now();
+            watch.forgive(now - began);
+            // A step of that time counts from its end.
+            self.catch_up(watch, |when| if when < began { when } else { now });
+            let due = watch.due();
+            if let Some((_, expired)) = due.filter(|it| it.0 <= now) {
+                // What has come in time has, however late we are.
+                return self.ready().unwrap_or(Next::Expired(expired));
+            }
+            let look = now + watch.look();
+            select! {
+                recv(self.events) -> event => return event.map_or(Next::Ended, Next::Event),
+                recv(cancel.gone()) -> _ => return Next::Cancelled,
+                recv(at(due.map_or(look, |it| it.0.min(look)))) -> _ => {}
             }
         }
     }
 
-    /// Waits, up to [`SILENCE`]; nothing, if nothing came and nothing is due.
-    fn wait(&self, due: Option<(Instant, Expired)>, cancel: &Cancel) -> Option<Next> {
-        let look = Instant::now() + SILENCE;
-        let due = due.filter(|it| it.0 <= look);
-        select! {
-            recv(self.events) -> event => Some(event.map_or(Next::Ended, Next::Event)),
-            recv(cancel.gone()) -> _ => Some(Next::Cancelled),
-            recv(at(due.map_or(look, |it| it.0))) -> _ => match self.events.try_recv() {
-                // It came in time; it is us who are late.
-                Ok(event) => Some(Next::Event(event)),
-                Err(TryRecvError::Disconnected) => Some(Next::Ended),
-                Err(TryRecvError::Empty) => due.map(|it| Next::Expired(it.1)),
-            },
+    /// What has come already.
+    fn ready(&self) -> Option<Next> {
+        match self.events.try_recv() {
+            Ok(event) => Some(Next::Event(event)),
+            Err(TryRecvError::Disconnected) => Some(Next::Ended),
+            Err(TryRecvError::Empty) => None,
+        }
+    }
+
+    /// Sees the step that was noted and not told, and when.
+    fn catch_up(&self, watch: &mut Watch, when: impl FnOnce(Instant) -> Instant) {
+        if let Some((step, noted)) = self.ticket.step() {
+            watch.saw(&step, when(noted));
         }
     }
 

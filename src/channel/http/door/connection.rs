@@ -19,10 +19,15 @@ use super::{Behind, End, Limits, Upgraded};
 use crate::channel::http::answer::Answer;
 use crate::worker::Cancel;
 
-/// Bytes of an answer that are copied at a time: few at first, since most
-/// answers are short or come in small pieces, and one waits for each client.
+/// Bytes of an answer that are copied at a time: few, since most answers are
+/// short or come in small pieces, and many clients may wait.
 const SMALL_PIECE: usize = 2 * 1024;
+
+/// Bytes that are copied at a time once an answer is long and comes fast.
 const LARGE_PIECE: usize = 16 * 1024;
+
+/// An answer is long from so many bytes on.
+const LONG_ANSWER: u64 = 64 * 1024;
 
 /// What every connection needs to know.
 pub(super) struct Rules {
@@ -156,7 +161,7 @@ fn copy(mut from: &UnixStream, client: &Stream, pause: Duration) -> io::Result<u
         };
         write_within(&mut &*client, &piece[..length], pause)?;
         copied += length as u64;
-        if length == piece.len() && length < LARGE_PIECE {
+        if copied >= LONG_ANSWER && length == SMALL_PIECE {
             piece.resize(LARGE_PIECE, 0);
         }
     }

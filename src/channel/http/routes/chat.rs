@@ -172,3 +172,100 @@ impl Writer {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex, PoisonError};
+
+    use super::*;
+    use crate::clock;
+    use crate::config::ModelRef;
+    use crate::provider::{Assembly, Delta};
+
+    /// What a client of HTTP/1.0 has got.
+    #[derive(Clone, Default)]
+    struct Wire(Arc<Mutex<Vec<u8>>>);
+
+    impl Wire {
+        /// Takes what came behind the head since this was asked last.
+        fn came(&self) -> String {
+            let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+            let text = String::from_utf8_lossy(&bytes);
+            text.rsplit("\r\n\r\n").next().unwrap_or_default().to_owned()
+        }
+    }
+
+    impl Write for Wire {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn writer(has_partial: bool) -> (Writer, Wire) {
+        let wire = Wire::default();
+        let reply = Reply::new(Box::new(wire.clone()), 0);
+        (Writer::new(reply, has_partial, Cancel::never()), wire)
+    }
+
+    fn asked() -> ChatEvent {
+        let model = ModelRef { provider: "p".into(), model: "m".into() };
+        ChatEvent::Asked(Box::new(Assembly::new("replay", &model, clock::now())))
+    }
+
+    fn text(text: &str) -> ChatEvent {
+        ChatEvent::Piece(Delta::Text(text.into()))
+    }
+
+    /// The kinds of the lines that are there once it is waited.
+    #[track_caller]
+    fn check(has_partial: bool, events: Vec<ChatEvent>, want: &[&str]) {
+        let (mut writer, wire) = writer(has_partial);
+        for event in events {
+            assert!(writer.take(event).is_ok());
+        }
+        assert_eq!(wire.came(), "", "nothing is written before it is waited");
+        assert!(writer.take(ChatEvent::Lull).is_ok());
+        let text = wire.came();
+        let kinds = text.lines().filter_map(|it| it.split('"').nth(3)).collect::<Vec<_>>();
+        assert_eq!(kinds, want);
+    }
+
+    #[test]
+    fn what_is_ready_is_written_when_it_is_waited() {
+        let events = || vec![asked(), text("a"), text("b")];
+        check(false, events(), &["start", "text_start", "text_delta", "text_delta"]);
+        // One line says it as well as two.
+        check(true, events(), &["start", "text_start", "text_delta"]);
+    }
+
+    #[test]
+    fn a_time_of_silence_is_an_empty_line() -> io::Result<()> {
+        let (mut writer, wire) = writer(false);
+        writer.take(ChatEvent::Lull)?;
+        assert_eq!(wire.came(), "");
+        for _ in 0..2 {
+            writer.written = writer.written.checked_sub(QUIET).unwrap_or(writer.written);
+            writer.take(ChatEvent::Lull)?;
+            assert_eq!(wire.came(), "\n");
+        }
+        writer.take(asked())?;
+        writer.take(ChatEvent::Lull)?;
+        assert_eq!(wire.came(), "{\"type\":\"start\"}\n");
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_the_api_ends_an_answer() {
+        let (canceller, closing) = Cancel::pair();
+        let reply = Reply::new(Box::new(Wire::default()), 0);
+        let mut writer = Writer::new(reply, false, closing);
+        assert!(writer.take(ChatEvent::Lull).is_ok());
+        canceller.cancel();
+        assert!(writer.take(ChatEvent::Lull).is_err());
+    }
+}
