@@ -309,7 +309,9 @@ mod tests {
     /// Runs in the crew; the thread that did.
     fn thread_of(crew: &Crew) -> Result<Option<thread::ThreadId>> {
         let (tell, told) = bounded(1);
-        assert!(crew.spawn(move || drop(tell.send(thread::current().id())))?);
+        assert!(crew.spawn(move || {
+            let _ = tell.send(thread::current().id());
+        })?);
         Ok(told.recv().ok())
     }
 

@@ -7,6 +7,7 @@ mod exchange;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -57,9 +58,12 @@ pub(super) struct Pool {
     inbox: Receiver<(Job, Instant)>,
     shared: Arc<Shared>,
     limit: Option<NonZeroUsize>,
-    // Dropped last: joins.
-    workers: Mutex<Vec<Worker>>,
+    workers: Roster, // Dropped last: joins.
 }
+
+/// The threads of a pool; dropping it waits for them.
+#[derive(Default)]
+struct Roster(Arc<Mutex<Vec<Worker>>>);
 
 /// What all workers of a pool see.
 struct Shared {
@@ -94,7 +98,7 @@ impl Pool {
         let (jobs, inbox) = unbounded();
         let provider = provider.to_owned();
         let shared = Shared { provider, make_carrier, books: Mutex::default() };
-        Self { jobs, inbox, shared: Arc::new(shared), limit, workers: Mutex::default() }
+        Self { jobs, inbox, shared: Arc::new(shared), limit, workers: Roster::default() }
     }
 
     /// One call: waits for a worker, then for the answer's end. Ends at once
@@ -154,12 +158,15 @@ impl Pool {
         let seat = Seat { shared: Arc::clone(&self.shared), number, is_taken: true, runs: false };
         let inbox = self.inbox.clone();
         let name = format!("llm-{}-{number}", self.shared.provider);
-        let spawned = Worker::spawn(name, move || seat.work(&inbox));
+        let workers = Arc::clone(&self.workers.0);
+        let spawned = Worker::spawn(name, move || {
+            seat.work(&inbox);
+            join_ended(&workers);
+        });
         match spawned {
             Ok(worker) => {
-                let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
-                workers.retain(|it| !it.is_finished());
-                workers.push(worker);
+                join_ended(&self.workers.0);
+                locked(&self.workers.0).push(worker);
             }
             Err(error) if self.shared.books().numbers.is_empty() => {
                 return Err(Fault::Ours(error.to_string()));
@@ -168,6 +175,23 @@ impl Pool {
         }
         Ok(())
     }
+}
+
+impl Drop for Roster {
+    fn drop(&mut self) {
+        let workers = mem::take(&mut *locked(&self.0));
+        drop(workers);
+    }
+}
+
+/// The stack of a thread stays in memory until somebody has waited for its end.
+fn join_ended(workers: &Mutex<Vec<Worker>>) {
+    let ended: Vec<Worker> = locked(workers).extract_if(.., |it| it.is_finished()).collect();
+    drop(ended);
+}
+
+fn locked(workers: &Mutex<Vec<Worker>>) -> MutexGuard<'_, Vec<Worker>> {
+    workers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
