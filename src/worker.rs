@@ -5,6 +5,7 @@
 use std::convert::Infallible;
 use std::io::{self, PipeReader, PipeWriter};
 use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::Duration;
@@ -69,13 +70,14 @@ pub fn scoped<'scope, T: Send + 'scope>(
         .during(Kind::Internal, format!("start the thread `{name}`"))
 }
 
-/// A bounded set of workers that come and go, such as one a connection. A few of
+/// A bounded set of jobs, such as one a connection, and the workers that do them. A few of
 /// those that are done wait for more to do, since starting a thread takes longer
 /// than much of what they are for. Dropping it waits for all of them.
 #[derive(Debug)]
 pub struct Crew {
     name: String,
     limit: usize,
+    running: Arc<AtomicUsize>,
     inbox: Receiver<Job>,
     roll: Arc<Mutex<Roll>>,
 }
@@ -99,33 +101,57 @@ struct Roll {
 }
 
 impl Crew {
-    /// An empty crew of at most `limit` workers, named `NAME-1`, `NAME-2`, ….
+    /// An empty crew for at most `limit` jobs at a time; its workers are named `NAME-1`, `NAME-2`, ….
     pub fn new(name: impl Into<String>, limit: usize) -> Self {
         let (jobs, inbox) = unbounded();
         let roll = Roll { jobs: Some(jobs), idle: 0, workers: Vec::new() };
-        Self { name: name.into(), limit, inbox, roll: Arc::new(Mutex::new(roll)) }
+        let running = Arc::default();
+        Self { name: name.into(), limit, running, inbox, roll: Arc::new(Mutex::new(roll)) }
     }
 
     /// Gives this to a worker that waits, or starts one; `false` if the crew is
     /// full, and nothing was begun.
     pub fn spawn(&self, body: impl FnOnce() + Send + 'static) -> Result<bool> {
+        let Some(running) = Running::begin(&self.running, self.limit) else { return Ok(false) };
+        let job: Job = Box::new(move || {
+            body();
+            drop(running);
+        });
         let mut roll = locked(&self.roll);
         if roll.idle > 0
             && let Some(jobs) = &roll.jobs
         {
             // Both ends are ours, so that it is open.
-            let _ = jobs.send(Box::new(body));
+            let _ = jobs.send(job);
             roll.idle -= 1;
             return Ok(true);
         }
-        roll.workers.retain(|it| !it.is_finished());
-        if roll.workers.len() >= self.limit {
-            return Ok(false);
-        }
+        let ended = roll.take_ended();
         let name = format!("{}-{}", self.name, roll.workers.len() + 1);
+        // Those that are done need the roll, and starting one takes its time.
+        drop(roll);
+        drop(ended);
         let (inbox, shared) = (self.inbox.clone(), Arc::clone(&self.roll));
-        roll.workers.push(Worker::spawn(name, move || serve(Box::new(body), &inbox, &shared))?);
+        let worker = Worker::spawn(name, move || serve(job, &inbox, &shared))?;
+        locked(&self.roll).workers.push(worker);
         Ok(true)
+    }
+}
+
+/// A job that runs or is about to; counted until this is dropped.
+struct Running(Arc<AtomicUsize>);
+
+impl Running {
+    fn begin(count: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        let running = Self(Arc::clone(count));
+        let before = count.fetch_add(1, Ordering::SeqCst);
+        (before < limit).then_some(running)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
