@@ -3,10 +3,13 @@
 //! kept as it stands, what is missing is empty), written as pi writes it.
 //! Nothing here does I/O or knows a provider.
 
+mod length;
+
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::clock::Time;
+pub use length::{LONGEST_MESSAGE, stored_length};
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -63,7 +66,7 @@ pub struct Assistant {
     #[serde(default)]
     pub model: String,
     /// Tokens and money.
-    #[serde(default, deserialize_with = "nullable")]
+    #[serde(default, deserialize_with = "believed")]
     pub usage: Usage,
     /// Why it ended.
     #[serde(default, deserialize_with = "nullable")]
@@ -352,6 +355,19 @@ pub enum StopReason {
     Other(String),
 }
 
+impl Usage {
+    /// Most tokens of a kind that one call is believed to have taken: a hundred
+    /// times what the models read that read most.
+    pub const MOST_TOKENS: u64 = 100_000_000;
+
+    /// Whether a call can have taken so many. What a server says of itself may
+    /// be any number.
+    pub fn can_be(&self) -> bool {
+        let kinds = [self.input, self.output, self.cache_read, self.cache_write];
+        kinds.into_iter().chain([self.total_tokens]).all(|it| it <= Self::MOST_TOKENS)
+    }
+}
+
 impl Message {
     /// A user message of one text.
     pub fn user(text: impl Into<String>, now: Time) -> Self {
@@ -434,6 +450,12 @@ fn nullable<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
     from: D,
 ) -> Result<T, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or_default())
+}
+
+/// Tokens; what does not read or cannot be is none, as if nobody had counted.
+fn believed<'de, D: Deserializer<'de>>(from: D) -> Result<Usage, D::Error> {
+    let told = Usage::deserialize(Value::deserialize(from)?);
+    Ok(told.ok().filter(Usage::can_be).unwrap_or_default())
 }
 
 /// Blocks; a bare text is one block.

@@ -130,6 +130,28 @@ impl Redactor {
         whole.find(|it| it.start < cut && cut < it.end).map_or(cut, |it| it.start)
     }
 
+    /// Of a text that was cut behind these bytes, all but what could be the
+    /// beginning of a secret: nobody sees any more whether it is one.
+    pub fn without_beginning<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let text = String::from_utf8_lossy(bytes);
+        let begun = text.len() - self.settled(&text);
+        &bytes[..bytes.len().saturating_sub(begun)]
+    }
+
+    /// Of a text that was cut before these bytes, all but what could be the end
+    /// of a secret.
+    pub fn without_end<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        let text = String::from_utf8_lossy(bytes);
+        let ended = {
+            let needles = self.needles.read().unwrap_or_else(PoisonError::into_inner);
+            needles.iter().map(|it| ended(&text, it)).max().unwrap_or(0)
+        };
+        // A secret that is whole must not be parted either.
+        let mut whole = merge(self.find(&text)).into_iter();
+        let ended = whole.find(|it| it.start < ended && ended < it.end).map_or(ended, |it| it.end);
+        &bytes[ended.min(bytes.len())..]
+    }
+
     fn find(&self, text: &str) -> Vec<Range<usize>> {
         let needles = self.needles.read().unwrap_or_else(PoisonError::into_inner);
         needles.iter().flat_map(|needle| occurrences(text, needle)).collect()
@@ -163,6 +185,11 @@ impl MaskedStream {
     pub fn rest(&mut self) -> String {
         let held = mem::take(&mut self.held);
         self.masked(held)
+    }
+
+    /// Drops what was still held, so many bytes: what follows it is not known.
+    pub fn forget(&mut self) -> usize {
+        mem::take(&mut self.held).len()
     }
 
     fn masked(&self, text: String) -> String {
@@ -207,6 +234,13 @@ fn begun(text: &str, needle: &str) -> usize {
     let most = text.len().min(needle.len().saturating_sub(1));
     let ends = |it: &usize| text.as_bytes().ends_with(&needle.as_bytes()[..*it]);
     (1..=most).rev().find(ends).unwrap_or(0)
+}
+
+/// Bytes at the start of the text that the needle ends with, but not all of it.
+fn ended(text: &str, needle: &str) -> usize {
+    let most = text.len().min(needle.len().saturating_sub(1));
+    let starts = |it: &usize| text.as_bytes().starts_with(&needle.as_bytes()[needle.len() - it..]);
+    (1..=most).rev().find(starts).unwrap_or(0)
 }
 
 /// Where the needle stands, also where it overlaps itself.
@@ -286,6 +320,23 @@ mod tests {
         check(&["schlüssel"], "ein schlüssel", "ein schlüssel");
         check(&["abcdefgh", "efghijkl"], "x abcdefgh", "x ");
         check(&["abababab"], "x ab", "x ");
+    }
+
+    #[test]
+    fn of_a_secret_that_was_cut_neither_half_is_left() {
+        #[track_caller]
+        fn check(secrets: &[&str], (text, without_beginning): (&[u8], &[u8]), without_end: &[u8]) {
+            let redactor = Redactor::new();
+            secrets.iter().for_each(|it| redactor.learn(it));
+            assert_eq!(redactor.without_beginning(text), without_beginning);
+            assert_eq!(redactor.without_end(text), without_end);
+        }
+        check(&[], (b"abc", b"abc"), b"abc");
+        check(&["s3cret-key"], (b"y key s3cre", b"y key "), b" key s3cre");
+        check(&["s3cret-key"], (b"s3cret-key", b"s3cret-key"), b"s3cret-key");
+        check(&["s3cret-key"], (b"\xffkey \xff", b"\xffkey \xff"), b"\xffkey \xff");
+        check(&["s3cret-key"], (b"-key \xff s3", b"-key \xff "), b" \xff s3");
+        check(&["abcdefgh", "ghabcdef"], (b"ghabcdefx", b"ghabcdefx"), b"x");
     }
 
     #[test]

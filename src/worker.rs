@@ -3,6 +3,7 @@
 //! channel, a shut socket, a cancelled [`Cancel`]).
 
 use std::convert::Infallible;
+use std::hint::black_box;
 use std::io::{self, PipeReader, PipeWriter};
 use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -70,9 +71,18 @@ pub fn scoped<'scope, T: Send + 'scope>(
         .during(Kind::Internal, format!("start the thread `{name}`"))
 }
 
-/// A bounded set of jobs, such as one a connection, and the workers that do them. A few of
-/// those that are done wait for more to do, since starting a thread takes longer
-/// than much of what they are for. Dropping it waits for all of them.
+/// A block that is neither small for the allocator nor a mapping of its own.
+const BLOCK: usize = 96 * 1024;
+
+/// For a thread that has held much and ends: freeing such a block makes glibc put
+/// together what was freed in small pieces, and give the end of it to the system.
+pub fn give_memory_back() {
+    drop(black_box(Vec::<u8>::with_capacity(BLOCK)));
+}
+
+/// A bounded set of jobs, such as one a connection, and the workers that do them.
+/// A few of those that are done wait for more to do, since starting a thread takes
+/// longer than much of what they are for. Dropping it waits for all of them.
 #[derive(Debug)]
 pub struct Crew {
     name: String,

@@ -11,7 +11,7 @@ use crate::config::{
     RuntimeChoice, Surroundings,
 };
 use crate::error::{During, Error, Kind, Result};
-use crate::{plugin, provider};
+use crate::{plugin, provider, turn};
 
 /// What is told of a secret that the redactor leaves alone.
 const UNMASKED: &str = "this secret is not masked in logs, errors and answers: only what has 8 \
@@ -105,7 +105,8 @@ fn check(invocation: &Invocation, options: &Options) -> Result<u8> {
 
 fn show(invocation: &Invocation) -> Result<u8> {
     let Examined { report, sound, .. } = examine(invocation)?;
-    let Some((_, effective)) = sound else { return Err(report.into()) };
+    let Some((config, mut effective)) = sound else { return Err(report.into()) };
+    fill_in_thresholds(&mut effective, &config);
     if !report.is_empty() {
         tell(&report.to_string());
     }
@@ -113,6 +114,23 @@ fn show(invocation: &Invocation) -> Result<u8> {
         .during(Kind::Internal, "write the configuration as JSON")?;
     print_json(&format!("{text}\n"))?;
     Ok(0)
+}
+
+/// Puts in when a conversation is compacted, which follows from the model.
+fn fill_in_thresholds(shown: &mut Value, config: &Config) {
+    let providers = provider::Registry::new(&config.providers);
+    for agent in config.agents.values() {
+        for (number, choice) in agent.choices().enumerate() {
+            let place = match number.checked_sub(1) {
+                None => format!("/agents/{}/model", agent.name),
+                Some(index) => format!("/agents/{}/fallbackModels/{index}", agent.name),
+            };
+            let threshold = turn::compaction_threshold(&providers, choice);
+            if let (Some(entry), Some(it)) = (shown.pointer_mut(&place), threshold) {
+                entry["compactionThreshold"] = json!(it);
+            }
+        }
+    }
 }
 
 fn schema(strict: bool) -> Result<u8> {

@@ -52,6 +52,9 @@ fn fill_in_provider(entry: &mut Map<String, Value>, provider: &Provider) {
             }
         }
     }
+    if let Some(path) = &provider.record {
+        entry.insert("cassette".into(), shown(path));
+    }
 }
 
 fn fill_in_sandbox(entry: &mut Map<String, Value>, sandbox: &SandboxConfig) {

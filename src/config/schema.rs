@@ -124,7 +124,7 @@ const PROVIDER: &[Field] = &[
     optional("baseUrl", Shape::Text),
     optional("api", Shape::OneOf(APIS)),
     // -1 says the same as nothing: no limit.
-    optional("concurrency", Shape::Integer(-1, 10_000)),
+    optional("concurrency", Shape::Integer(-1, 10_000)).or("-1"),
     optional("headers", TEXTS),
     optional("caFile", Shape::Text),
     optional("proxy", Shape::Text),
@@ -155,10 +155,10 @@ const MODEL_FACTS: &[Field] = &[
     optional("reasoning", Shape::Flag),
     optional("input", Shape::List(&Shape::OneOf(&["text", "image"]))),
     optional("cost", Shape::Object(COST)),
-    optional("compat", Shape::Object(COMPAT)),
+    optional("compat", Shape::Object(COMPAT)).or("{}"),
 ];
 
-const COMPAT: &[Field] = &[optional("textTools", Shape::Flag)];
+const COMPAT: &[Field] = &[optional("textTools", Shape::Flag).or("false")];
 
 const PRICE: Shape = Shape::Either(&[Shape::Integer(0, i64::MAX), Shape::Number(0.0, f64::MAX)]);
 
@@ -200,7 +200,8 @@ const AGENT: &[Field] = &[
 const MODEL: &[Field] = &[
     required("provider", Shape::Text),
     required("model", Shape::Text),
-    optional("thinkingLevel", Shape::OneOf(&["off", "minimal", "low", "medium", "high"])),
+    optional("thinkingLevel", Shape::OneOf(&["off", "minimal", "low", "medium", "high"]))
+        .or("\"off\""),
     optional("compactionThreshold", Shape::Integer(1024, i64::MAX)),
 ];
 
@@ -231,9 +232,9 @@ const EGRESS: Shape = Shape::Object(&[Field {
 const LIMITS: &[Field] = &[
     optional("maxTurns", Shape::Integer(1, 100_000)).or("200"),
     optional("maxToolOutputBytes", Shape::Integer(1, 64 << 20)).or("50000"),
-    optional("maxTurnSeconds", MOST_SECONDS),
-    optional("maxTurnTokens", COUNT),
-    optional("maxTurnCostUsd", PRICE),
+    optional("maxTurnSeconds", MOST_SECONDS).or("0"),
+    optional("maxTurnTokens", COUNT).or("0"),
+    optional("maxTurnCostUsd", PRICE).or("0"),
     optional("inactivitySeconds", Shape::Number(0.0, LONGEST)).or("600"),
     optional("execTimeoutSeconds", Shape::Number(0.0, LONGEST)),
 ];

@@ -86,7 +86,7 @@ impl Handle {
     ) -> Result<()> {
         let engine = &*self.engine;
         let agent = engine.checked_chat(&request)?;
-        let _entered = engine.running.enter(cancel)?;
+        let _entered = engine.running.enter_to_tell(cancel)?;
         let choices = from_choice(agent, Some(&request.model));
         let messages = session::context_of(mem::take(&mut request.messages));
         let key = request.session_key.as_deref().unwrap_or_default();

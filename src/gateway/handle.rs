@@ -11,7 +11,7 @@ use super::running::Entered;
 use super::subscription::{Detail, Subscription};
 use super::turns::{self, PromptRequest, Work};
 use super::view::{AgentView, ConfigView, Health, ProviderLoad};
-use super::{Engine, require, session_ref};
+use super::{Engine, require, require_short, session_ref};
 use crate::audit;
 use crate::config::Agent;
 use crate::error::{During, Error, Kind, Result};
@@ -117,7 +117,8 @@ impl Handle {
         let limits = self.engine.config.agents.get(agent).map(|it| it.limits);
         let default_timeout = limits.map(|it| it.http_exec_timeout).unwrap_or_default();
         let call = CoreCall { tool: tool.to_owned(), params, default_timeout };
-        self.engine.toolbox.run(&self.caller(agent, session_key)?, Call::Core(call), cancel)
+        let call = Call::Core(call, &mut |_| ());
+        self.engine.toolbox.run(&self.caller(agent, session_key)?, call, cancel)
     }
 
     /// Takes a place among what runs, for a command that comes later:
@@ -176,6 +177,7 @@ impl Handle {
     pub fn steer(&self, agent: &str, session_key: &str, message: &str) -> Result<()> {
         self.require_agent(agent)?;
         self.engine.check_owner(session_key, agent)?;
+        require_short(message)?;
         let (reply, answer) = bounded(1);
         let event = Event::Steer {
             agent: agent.to_owned(),

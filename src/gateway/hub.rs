@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;
 use crate::turn::{Steering, TurnEvent};
-use crate::worker::{Cancel, Canceller, Worker};
+use crate::worker::{Cancel, Canceller, Worker, give_memory_back};
 
 /// Prompts that may wait for one session.
 const MOST_WAITING: usize = 100;
@@ -241,6 +241,7 @@ impl<'a> Hub<'a> {
             let subscriber = &mut begun.subscriber;
             let mut tell = |event| subscriber.tell(event);
             turns::run(&engine, &begun.work, &mut tell, &begun.cancel);
+            give_memory_back();
         });
         match turn {
             Ok(turn) => {

@@ -47,6 +47,7 @@ use crate::audit::Audit;
 use crate::clock;
 use crate::config::{self, Agent, Config, Findings, ModelRef};
 use crate::error::{Error, Kind, Result};
+use crate::message::{LONGEST_MESSAGE, stored_length};
 use crate::plugin::Registry;
 use crate::provider;
 use crate::sandbox;
@@ -291,6 +292,19 @@ fn require(config: &Config, agent: &str) -> Result<()> {
     ))
 }
 
+/// [`Kind::TooLarge`] for what a session has no room for.
+fn require_short(message: &str) -> Result<()> {
+    let length = stored_length(message);
+    if length <= LONGEST_MESSAGE {
+        return Ok(());
+    }
+    let what = format!(
+        "`message` has {length} bytes as it is stored, and a message of a session has at most \
+         {LONGEST_MESSAGE}; put what is long into a file of the workspace"
+    );
+    Err(Error::new(Kind::TooLarge, what))
+}
+
 impl Engine {
     /// A prompt whose agent, session and model are sound, its key filled in.
     fn checked(&self, mut request: PromptRequest) -> Result<PromptRequest> {
@@ -298,6 +312,7 @@ impl Engine {
         if request.message.trim().is_empty() {
             return Err(Error::new(Kind::Usage, "`message` is empty"));
         }
+        require_short(&request.message)?;
         let channel = &request.channel;
         let key = request.session_key.take();
         let key = key.unwrap_or_else(|| format!("{channel}:{}:default", request.agent));

@@ -49,12 +49,13 @@ fn call(agent: &str, session: &str, model: &ModelRef, end: &ModelCallEnd, is_pri
     }
 }
 
-/// What a call costs; `None` where nobody can know: the price is not known, or
-/// the model has spoken and the provider never said how many tokens that were.
+/// What a call costs, nothing if it was turned away; `None` where nobody can
+/// know: the price is not known, or the model has spoken and the provider never
+/// said how many tokens that were.
 fn cost(end: &ModelCallEnd, is_priced: bool) -> Option<f64> {
     let total = end.usage.cost.total;
-    if end.usage == Usage::default() && is_at_work(end) {
-        return None;
+    if end.usage == Usage::default() {
+        return (!is_at_work(end)).then_some(0.0);
     }
     (is_priced || total > 0.0).then_some(total)
 }
@@ -116,6 +117,10 @@ mod tests {
         };
         let spoke = Some(Duration::from_millis(5));
         check(failed(Fault::RateLimited(None, String::new()), None), true, Some(0.0));
+        let turned_away = || failed(Fault::Refused(String::new()), None);
+        check(turned_away(), false, Some(0.0));
+        let charged = ModelCallEnd { usage: usage(0.0), ..turned_away() };
+        check(charged, false, None);
         check(failed(Fault::Unavailable(String::new()), spoke), true, None);
         check(failed(Fault::Cut(String::new()), None), true, None);
         check(failed(Fault::Cancelled, spoke), true, None);

@@ -1,7 +1,9 @@
 //! A turn's events on their way to who asked for it. Nothing here waits: a
-//! subscriber that takes them too slowly is dropped, and the turn goes on. It
-//! ends early only when it is called off, as by a client that is gone.
+//! subscriber that takes them slowly is not told all that commands print, one
+//! that takes them too slowly is dropped, and the turn goes on. It ends early
+//! only when it is called off, as by a client that is gone.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,6 +15,10 @@ use crate::worker::{Cancel, Canceller};
 /// How much of a turn may wait for a subscriber, in bytes, before the next
 /// event is one too many.
 const MOST_AHEAD: usize = 1024 * 1024;
+
+/// How much may wait before what a command prints is counted and not told: it
+/// prints faster than any model speaks.
+const MOST_AHEAD_OF_OUTPUT: usize = MOST_AHEAD / 2;
 
 /// What one event counts at most: who has just been told a large one, such as
 /// a file that is written, is not slow yet.
@@ -41,6 +47,8 @@ pub struct Subscriber {
     to: Option<Sender<Told>>,
     ahead: Arc<AtomicUsize>,
     detail: Detail,
+    /// Bytes that the command which runs now printed and that are not told.
+    left_out: u64,
 }
 
 /// An event that counts against its subscriber until it is dropped.
@@ -57,7 +65,7 @@ impl Subscription {
     pub fn pair(detail: Detail) -> (Subscriber, Self, Cancel) {
         let (to, events) = unbounded();
         let (canceller, cancel) = Cancel::pair();
-        let subscriber = Subscriber { to: Some(to), ahead: Arc::default(), detail };
+        let subscriber = Subscriber { to: Some(to), ahead: Arc::default(), detail, left_out: 0 };
         (subscriber, Self { events, canceller }, cancel)
     }
 
@@ -75,12 +83,23 @@ impl Subscription {
 impl Subscriber {
     /// Passes an event on, unless the subscriber is gone or too far behind. The
     /// last one is passed on to any that is still there.
-    pub fn tell(&mut self, event: TurnEvent) {
+    pub fn tell(&mut self, mut event: TurnEvent) {
         let Some(to) = &self.to else { return };
         if self.detail == Detail::End && !event.is_last() {
             return;
         }
-        if self.ahead.load(Ordering::Relaxed) > MOST_AHEAD && !event.is_last() {
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        match &mut event {
+            TurnEvent::ToolOutput { delta, .. } if ahead > MOST_AHEAD_OF_OUTPUT => {
+                self.left_out += delta.len() as u64;
+                return;
+            }
+            TurnEvent::ToolEnd { untold_bytes, .. } => {
+                *untold_bytes += mem::take(&mut self.left_out);
+            }
+            _ => {}
+        }
+        if ahead > MOST_AHEAD && !event.is_last() {
             log::warn!("a subscriber of a turn is too slow and was dropped; the turn goes on");
             self.to = None;
             return;
@@ -147,6 +166,31 @@ mod tests {
             assert!(subscription.events.try_recv().is_ok());
         }
         assert_eq!(subscriber.ahead.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn who_is_slow_is_not_told_all_that_a_command_prints() {
+        let (mut subscriber, subscription, _cancel) = Subscription::pair(Detail::All);
+        let printed = |delta: &str| TurnEvent::ToolOutput { id: "1".into(), delta: delta.into() };
+        let end = |untold_bytes| TurnEvent::ToolEnd {
+            id: "1".into(),
+            is_error: false,
+            exit_code: Some(0),
+            bytes: 1_000_000,
+            untold_bytes,
+        };
+        (0..100_000).for_each(|_| subscriber.tell(printed("0123456789")));
+        subscriber.tell(end(7));
+        let told: Vec<TurnEvent> =
+            subscription.events.try_iter().map(|it| it.event.clone()).collect();
+        let told_bytes = (told.len() as u64 - 1) * 10;
+        assert!((10_000..MOST_AHEAD as u64).contains(&told_bytes), "{told_bytes}");
+        assert_eq!(told.last(), Some(&end(7 + 1_000_000 - told_bytes)), "the rest is counted");
+        subscriber.tell(printed("again"));
+        subscriber.tell(end(0));
+        let told: Vec<TurnEvent> =
+            subscription.events.try_iter().map(|it| it.event.clone()).collect();
+        assert_eq!(told, [printed("again"), end(0)]);
     }
 
     #[test]

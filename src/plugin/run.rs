@@ -18,6 +18,7 @@ use crate::plugin::Tool;
 pub use crate::plugin::child::Asker;
 use crate::plugin::child::{self, Bounds, Captured, Ended, Reason};
 use crate::plugin::manifest::Program;
+use crate::secret::Redactor;
 
 /// Bytes of standard output that are kept unless the caller wants fewer.
 pub const MAX_OUTPUT: usize = 4 * 1024 * 1024;
@@ -52,6 +53,9 @@ pub struct RunCall<'a> {
     pub context: Context,
     /// The merged configuration ([`Tool::config_for`]).
     pub config: &'a Value,
+    /// Knows the secrets of which no half is left where the output is cut. It
+    /// masks none of it.
+    pub redactor: &'a Redactor,
 }
 
 /// The context that a plugin is given with each call.
@@ -109,7 +113,7 @@ pub fn call(tool: &Tool, call: &RunCall<'_>, asker: Asker<'_>, cap: usize) -> Re
     let stdin = call.stdin.map(str::as_bytes);
     let ended = child::run(&mut command, stdin, bounds, asker)
         .map_err(|it| it.within(format!("run the tool `{}`", tool.name)))?;
-    answer(tool, ended)
+    answer(tool, ended, call.redactor)
 }
 
 /// The process of a call. Pure: `program` is where the tool's was found, and
@@ -237,7 +241,7 @@ fn check_env(command: &Command) -> Result<()> {
     Ok(())
 }
 
-fn answer(tool: &Tool, ended: Ended) -> Result<Output> {
+fn answer(tool: &Tool, ended: Ended, redactor: &Redactor) -> Result<Output> {
     if ended.killed == Some(Reason::Cancelled) {
         let text = format!("the tool `{}` was called off and killed", tool.name);
         return Err(Error::new(Kind::Cancelled, text));
@@ -245,8 +249,8 @@ fn answer(tool: &Tool, ended: Ended) -> Result<Output> {
     let timed_out = ended.killed == Some(Reason::Timeout);
     let exit_code = if timed_out { TIMED_OUT } else { ended.code };
     let mut truncated = ended.stdout.dropped > 0;
-    let mut text = text_of(&ended.stdout);
-    let complaints = text_of(&ended.stderr);
+    let mut text = text_of(&ended.stdout, redactor);
+    let complaints = text_of(&ended.stderr, redactor);
     if exit_code == 0 {
         for line in complaints.lines() {
             let line = line.replace(char::is_control, " ");
@@ -264,8 +268,11 @@ fn answer(tool: &Tool, ended: Ended) -> Result<Output> {
 
 /// What was kept, decoded at once, with a note on what is missing or could
 /// not be read.
-fn text_of(captured: &Captured) -> String {
-    let whole = without_half_character(captured);
+fn text_of(captured: &Captured, redactor: &Redactor) -> String {
+    let mut whole = without_half_character(captured);
+    if captured.dropped > 0 {
+        whole = redactor.without_beginning(whole);
+    }
     let cut = (captured.bytes.len() - whole.len()) as u64 + captured.dropped;
     let mut text = String::from_utf8_lossy(whole).into_owned();
     if std::str::from_utf8(whole).is_err() {

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
+use super::origin::WITHOUT_OPAQUE;
 use super::replay::{Event, PlayedCall, PlayedStop};
 use super::{CallPiece, Delta, Failure, Fault, json};
 use crate::clock::Time;
@@ -18,7 +19,11 @@ pub use so_far::SoFar;
 
 /// Most values in the arguments of all calls of one answer: each takes up to
 /// hundreds of bytes, as long as its turn runs.
-const MOST_VALUES: usize = 4 * 1024;
+pub(super) const MOST_VALUES: usize = 4 * 1024;
+
+/// Most levels of the arguments of a call, the object itself counted: what a
+/// session's file can hold, with room to spare, in whichever protocol they came.
+const DEEPEST: usize = 64;
 
 /// Longest id and name of a call, in bytes: the turn tells them again and again.
 const LONGEST_WORD: usize = 1_024;
@@ -41,6 +46,16 @@ pub struct BrokenCall {
     pub why: String,
 }
 
+impl Answer {
+    /// The same, which says that it was given without the opaque data before it:
+    /// the conversation then knows that this is stale.
+    pub(super) fn without_opaque(mut self) -> Self {
+        let mark = self.message.beige.get_or_insert_with(|| Value::Object(Map::new()));
+        mark[WITHOUT_OPAQUE] = true.into();
+        self
+    }
+}
+
 /// An answer on its way: every delta finds its place in it.
 #[derive(Debug)]
 pub struct Assembly {
@@ -55,6 +70,8 @@ pub struct Assembly {
     /// pieces of several calls may come mixed.
     touched: usize,
     stop: Option<StopReason>,
+    /// Whether tokens were told that cannot be.
+    is_misled: bool,
 }
 
 /// Where in an answer a delta went.
@@ -83,7 +100,8 @@ impl Assembly {
             ..Assistant::default()
         };
         let (parts, calls, endpoint) = (Vec::new(), HashMap::new(), String::new());
-        Self { message, price: None, endpoint, parts, calls, touched: 0, stop: None }
+        let (price, stop, is_misled) = (None, None, false);
+        Self { message, price, endpoint, parts, calls, touched: 0, stop, is_misled }
     }
 
     /// The same, with where it comes from.
@@ -151,11 +169,24 @@ impl Assembly {
     fn note(&mut self, delta: Delta) {
         match delta {
             Delta::Signature(signature) => self.take_signature(&signature),
-            Delta::Usage(usage) => self.message.usage = priced(with_total(usage), self.price),
+            Delta::Usage(usage) if usage.can_be() => {
+                self.message.usage = priced(with_total(usage), self.price);
+            }
+            // Nor is anything else believed that was told of this answer.
+            Delta::Usage(_) => {
+                self.message.usage = Usage::default();
+                self.is_misled = true;
+            }
             Delta::Stop(reason) => self.stop = Some(reason),
             Delta::Mark(beige) => self.message.beige = Some(beige),
             _ => (),
         }
+    }
+
+    /// Whether the provider told tokens that cannot be; the message then tells of
+    /// none, unless others followed.
+    pub(super) fn is_misled(&self) -> bool {
+        self.is_misled
     }
 
     /// What has come, in the words of a cassette. Arguments that do not read are
@@ -319,8 +350,9 @@ fn note_endpoint(message: &mut Assistant, endpoint: &str) {
     }
 }
 
-/// Gives every call an id of its own: some models give none, the same twice, or
-/// one without end, and a result is paired with its call by nothing else.
+/// Gives every call an id of its own: some models give none, the same to two
+/// calls, or one without end, and a result is paired with its call by nothing
+/// else.
 fn tell_apart(parts: &mut [Part], timestamp: i64) {
     let mut taken = HashSet::new();
     let calls = parts.iter_mut().filter_map(|it| match it {
@@ -372,9 +404,12 @@ fn settle(
 }
 
 /// Arguments as an object. Nothing at all, and `null`, mean no arguments.
-fn arguments(text: &str, most: usize) -> Result<Map<String, Value>, String> {
+pub(super) fn arguments(text: &str, most: usize) -> Result<Map<String, Value>, String> {
     if text.trim().is_empty() {
         return Ok(Map::new());
+    }
+    if json::depth(text.as_bytes()) > DEEPEST {
+        return Err(format!("the arguments are nested more than {DEEPEST} levels deep"));
     }
     match json::read(text.as_bytes(), most) {
         Ok(Value::Object(arguments)) => Ok(arguments),
@@ -525,6 +560,18 @@ mod tests {
     }
 
     #[test]
+    fn tokens_that_cannot_be_are_as_good_as_none() {
+        let usage = |input| Usage { input, output: 1, ..Usage::default() };
+        let most = Usage::MOST_TOKENS;
+        for (told, want) in [(most, most), (most + 1, 0), (u64::MAX, 0)] {
+            let sound = Delta::Usage(usage(7));
+            let assembly = assembly(&[sound, Delta::Usage(usage(told))]);
+            let got = (assembly.message.usage.input, assembly.is_misled());
+            assert_eq!(got, (want, want == 0), "{told}");
+        }
+    }
+
+    #[test]
     fn opaque_data_is_of_the_call_that_came_last() {
         check_blocks(
             &[
@@ -561,7 +608,11 @@ mod tests {
         check_arguments("{\"command\": \"ls\"", Err("not valid JSON"));
         check_arguments("[1]", Err("must be a JSON object"));
         check_arguments("\"ls\"", Err("must be a JSON object"));
-        check_arguments(&"[".repeat(1_000), Err("not valid JSON"));
+        let nested = |levels: usize| "{\"a\":".repeat(levels - 1) + "{}" + &"}".repeat(levels - 1);
+        assert!(arguments(&nested(DEEPEST), MOST_VALUES).is_ok());
+        check_arguments(&nested(DEEPEST + 1), Err("more than 64 levels"));
+        check_arguments(&nested(100_000), Err("more than 64 levels"));
+        check_arguments(&"[".repeat(1_000), Err("more than 64 levels"));
     }
 
     #[test]

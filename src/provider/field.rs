@@ -3,18 +3,80 @@
 
 use serde_json::Value;
 
+use crate::message::Usage;
+
+/// Up to here each whole number is one of its own, also as a float.
+const LARGEST_WHOLE: f64 = 9_007_199_254_740_992.0;
+
 /// A text field; empty where it is missing, null or something else.
 pub(in crate::provider) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
     value.get(field).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A count, also where it is written as a text or with a fraction.
+/// A place or a count, also where it is written as a text or as a float. What is
+/// negative, has a fraction or is beyond all counting is none.
 pub(in crate::provider) fn number(value: &Value) -> Option<u64> {
     let float = match value {
-        Value::Number(it) => return it.as_u64().or_else(|| it.as_f64().map(|it| it as u64)),
-        Value::String(it) => it.trim().parse::<f64>().ok(),
-        _ => None,
+        Value::Number(it) if it.is_u64() => return it.as_u64(),
+        _ => float(value)?,
     };
-    // A cast from a float is bounded by its target.
-    float.map(|it| it as u64)
+    let is_whole = float.fract() == 0.0 && (0.0..=LARGEST_WHOLE).contains(&float);
+    is_whole.then_some(float as u64)
+}
+
+/// A count of tokens; none where there is no number. One that no count can be
+/// reads as the largest there is: the whole answer's usage is then not believed
+/// (`Usage::can_be`), in place of a part of it looking true.
+pub(in crate::provider) fn tokens(value: &Value) -> Option<u64> {
+    number(value).or_else(|| float(value).map(|_| u64::MAX))
+}
+
+/// How much of what was read, or is left of it, a part is: all of it at most,
+/// also where a server counts the part beside the whole. What no count can be
+/// stays as it is.
+pub(in crate::provider) fn within(part: u64, whole: u64) -> u64 {
+    if part > Usage::MOST_TOKENS { part } else { part.min(whole) }
+}
+
+fn float(value: &Value) -> Option<f64> {
+    match value {
+        Value::Number(it) => it.as_f64(),
+        Value::String(it) => it.trim().parse().ok(),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[track_caller]
+    fn check(value: Value, place: Option<u64>, count: Option<u64>) {
+        assert_eq!((number(&value), tokens(&value)), (place, count), "{value}");
+    }
+
+    #[test]
+    fn whole_numbers_read_however_they_are_written() {
+        check(json!(7), Some(7), Some(7));
+        check(json!(u64::MAX), Some(u64::MAX), Some(u64::MAX));
+        check(json!(6.0), Some(6), Some(6));
+        check(json!(" 6 "), Some(6), Some(6));
+        check(json!("6.0"), Some(6), Some(6));
+        check(json!(-0.0), Some(0), Some(0));
+        for nothing in [json!(null), json!("x"), json!(""), json!([1]), json!({}), json!(true)] {
+            check(nothing, None, None);
+        }
+    }
+
+    #[test]
+    fn what_is_no_count_is_no_place_and_no_small_number() {
+        for odd in [json!(-1), json!(1.5), json!(1e19), json!(f64::MAX), json!(i64::MIN)] {
+            check(odd, None, Some(u64::MAX));
+        }
+        for odd in ["-1", "NaN", "inf", "-inf", "1e400", &"9".repeat(400)] {
+            check(json!(odd), None, Some(u64::MAX));
+        }
+    }
 }

@@ -8,6 +8,20 @@ use serde_json::Value;
 /// Most values of one event, or of one whole body.
 pub(super) const MOST_VALUES: usize = 64 * 1024;
 
+/// Most levels of one event that are read; serde_json itself takes no more
+/// than 127.
+const DEEPEST_EVENT: usize = 120;
+
+/// One event of an answer, or its whole body. What lies deeper than
+/// [`DEEPEST_EVENT`] levels reads as null, so that arguments of a call without
+/// end cost no more than that call: they are refused for the depth that is left.
+pub(super) fn read_event(text: &[u8]) -> Result<Value, String> {
+    match measure(text).deepest {
+        0..=DEEPEST_EVENT => read(text, MOST_VALUES),
+        _ => read(&without_depths(text), MOST_VALUES),
+    }
+}
+
 /// The value that a text is; else what it is instead: no JSON, or one of more
 /// than `most` values.
 pub(super) fn read(text: &[u8], most: usize) -> Result<Value, String> {
@@ -23,17 +37,68 @@ pub(super) fn read(text: &[u8], most: usize) -> Result<Value, String> {
 /// How many values a text has at most: one, and one more for each bracket that
 /// opens and each comma outside its strings.
 pub(super) fn values(text: &[u8]) -> usize {
-    let (mut count, mut in_string, mut is_escaped) = (1, false, false);
+    measure(text).values
+}
+
+/// How many brackets of a text are open at once, at most.
+pub(super) fn depth(text: &[u8]) -> usize {
+    measure(text).deepest
+}
+
+/// What a text is without being read.
+struct Measure {
+    values: usize,
+    deepest: usize,
+}
+
+fn measure(text: &[u8]) -> Measure {
+    let (mut scan, mut values, mut deepest) = (Scan::default(), 1, 0);
     for byte in text {
-        match byte {
-            _ if is_escaped => is_escaped = false,
-            b'\\' => is_escaped = in_string,
-            b'"' => in_string = !in_string,
-            b'[' | b'{' | b',' if !in_string => count += 1,
-            _ => (),
+        if scan.take(*byte) && matches!(byte, b'[' | b'{' | b',') {
+            values += 1;
+            deepest = deepest.max(scan.depth);
         }
     }
-    count
+    Measure { values, deepest }
+}
+
+/// A text as it is looked through.
+#[derive(Default)]
+struct Scan {
+    depth: usize,
+    in_string: bool,
+    is_escaped: bool,
+}
+
+impl Scan {
+    /// Takes the next byte; whether it is one of the structure.
+    fn take(&mut self, byte: u8) -> bool {
+        match byte {
+            _ if self.is_escaped => self.is_escaped = false,
+            b'\\' => self.is_escaped = self.in_string,
+            b'"' => self.in_string = !self.in_string,
+            _ if self.in_string => (),
+            b'[' | b'{' => self.depth += 1,
+            b']' | b'}' => self.depth = self.depth.saturating_sub(1),
+            _ => return true,
+        }
+        !self.in_string
+    }
+}
+
+/// The text with null for what is too deep in it.
+fn without_depths(text: &[u8]) -> Vec<u8> {
+    let (mut scan, mut kept) = (Scan::default(), Vec::new());
+    for byte in text {
+        let was_deep = scan.depth > DEEPEST_EVENT;
+        scan.take(*byte);
+        match (was_deep, scan.depth > DEEPEST_EVENT) {
+            (false, false) => kept.push(*byte),
+            (false, true) => kept.extend_from_slice(b"null"),
+            (true, _) => (),
+        }
+    }
+    kept
 }
 
 /// The text with U+FFFD for bytes that are no UTF-8 and for each half of a
@@ -99,6 +164,20 @@ mod tests {
         }
         let deep = "[".repeat(100_000);
         assert!(read(deep.as_bytes(), usize::MAX).is_err_and(|it| it.contains("recursion")));
+    }
+
+    #[test]
+    fn an_event_reads_however_deep_it_is() {
+        let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
+        for levels in [2, DEEPEST_EVENT, DEEPEST_EVENT + 1, 127, 128, 100_000] {
+            let text = format!("{{\"a\":{},\"b\":\"[[{{\\\"\"}}", nested(levels - 1));
+            let Ok(value) = read_event(text.as_bytes()) else { panic!("{levels} levels") };
+            assert_eq!(value["b"], "[[{\"", "{levels} levels");
+            let kept = depth(value.to_string().as_bytes());
+            assert_eq!(kept, levels.min(DEEPEST_EVENT), "{levels} levels");
+        }
+        assert!(read_event("[".repeat(1_000).as_bytes()).is_err());
+        assert!(read_event("]".repeat(1_000).as_bytes()).is_err());
     }
 
     #[test]

@@ -22,6 +22,8 @@ mod http;
 mod ids;
 mod joined;
 mod json;
+mod measured;
+mod once;
 mod openai_chat;
 mod openai_responses;
 mod origin;
@@ -58,6 +60,7 @@ use anthropic::Anthropic;
 use google::Google;
 use http::{Post, Target};
 use joined::Joined;
+use measured::Measured;
 use openai_chat::OpenAiChat;
 use openai_responses::OpenAiResponses;
 use pool::{MakeCarrier, Patience, Pool};
@@ -305,7 +308,8 @@ impl Registry {
         listener: &mut dyn for<'d> Listener<&'d Delta>,
     ) -> Result<Answer, Box<Failure>> {
         let origin = Origin::new(request.model, self.endpoint(request.model))
-            .speaking(self.api_name(request.model));
+            .speaking(self.api_name(request.model))
+            .remembering(request.messages);
         match self.call_once(request, &origin, inactivity, cancel, listener) {
             // Once, and before anything of an answer has come.
             Err(failure)
@@ -313,6 +317,7 @@ impl Registry {
             {
                 log::info!("{}: asked again without opaque data", failure.fault);
                 self.call_once(request, &origin.without_opaque(), inactivity, cancel, listener)
+                    .map(Answer::without_opaque)
             }
             called => called,
         }
@@ -332,6 +337,14 @@ impl Registry {
         let mut hearing = Hearing { listener, assembly };
         let carried = self.carry(request, origin, inactivity, cancel, &mut hearing);
         let assembly = hearing.assembly;
+        if assembly.is_misled() {
+            log::warn!(
+                "the provider `{}` told a count of tokens for `{}` that cannot be; what the call \
+                 took counts as unknown",
+                request.model.provider,
+                request.model.model
+            );
+        }
         let recorder = self.providers.get(&request.model.provider);
         let recorder = recorder.and_then(|it| it.recorder.as_ref());
         let recording = recorder.map(|it| (it, assembly.played()));
@@ -367,6 +380,7 @@ impl Registry {
             return Err(Fault::Ours(format!("there is no provider `{name}`")));
         };
         let (wire, decoder) = entry.speak(request, origin)?;
+        let decoder = Box::new(Measured::new(name, decoder));
         let decoder = match request.every_piece {
             true => decoder,
             false => Box::new(Joined(decoder)) as Box<dyn Decoder>,

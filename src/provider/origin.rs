@@ -8,7 +8,12 @@
 use serde_json::Value;
 
 use crate::config::ModelRef;
-use crate::message::Assistant;
+use crate::message::{Assistant, Message};
+
+/// The field of an answer's `beige` that says: it was given once the opaque data
+/// of the answers before it was left out, since its provider takes that back no
+/// longer.
+pub(super) const WITHOUT_OPAQUE: &str = "withoutOpaque";
 
 /// The place that is asked.
 #[derive(Clone, Copy, Debug)]
@@ -17,12 +22,15 @@ pub struct Origin<'a> {
     endpoint: &'a str,
     api: &'a str,
     has_opaque: bool,
+    /// What answers gave that were begun before is taken back no longer, in Unix
+    /// milliseconds.
+    fresh_from: i64,
 }
 
 impl<'a> Origin<'a> {
     /// A model at the endpoint of that base URL; empty where there is none.
     pub fn new(model: &'a ModelRef, endpoint: &'a str) -> Self {
-        Self { model, endpoint, api: "", has_opaque: true }
+        Self { model, endpoint, api: "", has_opaque: true, fresh_from: i64::MIN }
     }
 
     /// The same, asked in the protocol of that name.
@@ -35,6 +43,25 @@ impl<'a> Origin<'a> {
     #[must_use]
     pub fn without_opaque(self) -> Self {
         Self { has_opaque: false, ..self }
+    }
+
+    /// The same, which takes nothing back that stands in this conversation before
+    /// the newest answer that it gave only without.
+    #[must_use]
+    pub(super) fn remembering(self, conversation: &[Message]) -> Self {
+        let answers = conversation.iter().filter_map(|it| match it {
+            Message::Assistant(it) => Some(&**it),
+            _ => None,
+        });
+        let (mut newest, mut fresh_from) = (i64::MIN, self.fresh_from);
+        for answer in answers {
+            if is_without_opaque(answer) && self.takes_back(answer) {
+                fresh_from = newest;
+            }
+            // Whatever the clocks did meanwhile, what stands before is older.
+            newest = newest.max(answer.timestamp.saturating_add(1));
+        }
+        Self { fresh_from, ..self }
     }
 
     /// The base URL of the endpoint.
@@ -54,8 +81,13 @@ impl<'a> Origin<'a> {
         let endpoint = answer.beige.as_ref().and_then(|it| it.get("endpoint"));
         let is_here = endpoint.and_then(Value::as_str).is_none_or(|it| it == self.endpoint);
         let is_understood = [self.api, &answer.api].contains(&"") || answer.api == self.api;
-        self.has_opaque && is_here && is_understood && self.gave(answer)
+        let is_fresh = answer.timestamp >= self.fresh_from;
+        self.has_opaque && is_fresh && is_here && is_understood && self.gave(answer)
     }
+}
+
+fn is_without_opaque(answer: &Assistant) -> bool {
+    answer.beige.as_ref().and_then(|it| it.get(WITHOUT_OPAQUE)) == Some(&Value::Bool(true))
 }
 
 #[cfg(test)]
@@ -88,6 +120,36 @@ mod tests {
         let stripped = origin.without_opaque();
         assert!(!stripped.takes_back(&answer("p", "m", Some("https://a"))));
         assert!(stripped.gave(&answer("p", "m", Some("https://a"))));
+    }
+
+    #[test]
+    fn what_was_refused_once_is_known_to_be_stale_from_then_on() {
+        let here = model("p", "m");
+        let origin = Origin::new(&here, "https://a");
+        let at = |timestamp, is_marked: bool, endpoint| {
+            let mut said = answer("p", "m", Some(endpoint));
+            said.timestamp = timestamp;
+            if is_marked {
+                said.beige = Some(json!({ "endpoint": endpoint, WITHOUT_OPAQUE: true }));
+            }
+            Message::Assistant(Box::new(said))
+        };
+        let check = |answers: [Message; 3], want: [bool; 3]| {
+            let origin = origin.remembering(&answers);
+            let got = answers.iter().map(|it| match it {
+                Message::Assistant(it) => origin.takes_back(it),
+                _ => false,
+            });
+            assert_eq!(got.collect::<Vec<_>>(), want, "{answers:?}");
+        };
+        let (a, b) = ("https://a", "https://b");
+        check([at(1, false, a), at(2, true, a), at(3, false, a)], [false, true, true]);
+        check([at(1, false, a), at(2, true, a), at(3, true, a)], [false, false, true]);
+        check([at(1, true, a), at(2, false, a), at(3, false, a)], [true, true, true]);
+        // The clock went back.
+        check([at(9, false, a), at(2, true, a), at(10, false, a)], [false, false, true]);
+        // What another place refused says nothing of this one.
+        check([at(1, false, a), at(2, true, b), at(3, false, a)], [true, false, true]);
     }
 
     #[test]

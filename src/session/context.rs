@@ -94,7 +94,7 @@ fn said(content: Content, timestamp: i64) -> Message {
 }
 
 /// What stands in for all that was compacted away.
-pub(super) fn compaction_note(summary: &str) -> Message {
+pub fn compaction_note(summary: &str) -> Message {
     let text = format!(
         "The conversation before this point was compacted into the following summary:\n\n\
          <summary>\n{summary}\n</summary>"

@@ -24,6 +24,7 @@ mod walk;
 
 use std::borrow::Cow;
 
+pub use context::compaction_note;
 pub use conversation::Conversation;
 pub use entry::{Body, Entry, Header};
 pub use estimate::{tokens_of, tokens_of_text};

@@ -80,8 +80,9 @@ pub struct CommandCall {
 
 /// Everything that can be run.
 pub enum Call<'a> {
-    /// read, write, patch, exec.
-    Core(CoreCall),
+    /// read, write, patch, exec; and who is told what a command prints, while
+    /// it runs, known secrets masked.
+    Core(CoreCall, &'a mut dyn FnMut(String)),
     /// A tool of a plugin, and the line of whoever asked: once it hangs up both
     /// ways, nobody waits for the answer and the call is called off.
     Plugin(PluginCall, BorrowedFd<'a>),
@@ -130,6 +131,10 @@ pub struct Answer {
     /// Bytes that came out, before anything was left out.
     #[serde(skip)]
     pub bytes: u64,
+    /// Those of them that nobody was told while the command ran, since they
+    /// were beyond the bound of its answer.
+    #[serde(skip)]
+    pub untold: u64,
 }
 
 impl Answer {
@@ -137,7 +142,13 @@ impl Answer {
     pub fn text(text: impl Into<String>) -> Self {
         let text = text.into();
         let bytes = text.len() as u64;
-        Self { content: vec![Content::Text { text }], is_error: false, exit: None, bytes }
+        Self {
+            content: vec![Content::Text { text }],
+            is_error: false,
+            exit: None,
+            bytes,
+            untold: 0,
+        }
     }
 
     /// A failure in words.

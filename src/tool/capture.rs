@@ -3,9 +3,9 @@
 //! much is missing and where the whole is.
 
 use std::collections::VecDeque;
-use std::io;
 
-use crate::sandbox::{Output, SAVED_OUTPUT_CAP};
+use crate::sandbox::SAVED_OUTPUT_CAP;
+use crate::secret::Redactor;
 
 /// Takes standard output and standard error in order of arrival.
 #[derive(Debug)]
@@ -27,15 +27,16 @@ impl Capture {
         self.total
     }
 
-    /// The text for the reader; `saved` is where the whole output lies.
-    pub(super) fn into_text(self, saved: Option<&str>) -> String {
+    /// The text for the reader; `saved` is where the whole output lies. Secrets
+    /// are still to be masked in it; of those on a cut it holds no half.
+    pub(super) fn into_text(self, saved: Option<&str>, redactor: &Redactor) -> String {
         let missing = self.total - (self.head.len() + self.tail.len()) as u64;
         let tail = Vec::from(self.tail);
         if missing == 0 {
             return marked(&[self.head, tail].concat());
         }
-        let head = without_cut_end(&self.head);
-        let tail = without_cut_start(&tail);
+        let head = redactor.without_beginning(without_cut_end(&self.head));
+        let tail = redactor.without_end(without_cut_start(&tail));
         let place = match saved {
             Some(path) if self.total > SAVED_OUTPUT_CAP => {
                 format!("the first {} MiB of the output are in {path}", SAVED_OUTPUT_CAP >> 20)
@@ -47,7 +48,7 @@ impl Capture {
         format!("{}\n[… {missing} bytes left out; {place} …]\n{}", marked(head), marked(tail))
     }
 
-    fn take(&mut self, bytes: &[u8]) {
+    pub(super) fn take(&mut self, bytes: &[u8]) {
         self.total += bytes.len() as u64;
         let head_room = (self.limit / 2).saturating_sub(self.head.len());
         let (head, rest) = bytes.split_at(head_room.min(bytes.len()));
@@ -57,18 +58,6 @@ impl Capture {
         let excess = (self.tail.len() + rest.len()).saturating_sub(tail_limit);
         self.tail.drain(..excess);
         self.tail.extend(rest);
-    }
-}
-
-impl Output for Capture {
-    fn stdout(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.take(bytes);
-        Ok(())
-    }
-
-    fn stderr(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.take(bytes);
-        Ok(())
     }
 }
 
@@ -84,7 +73,7 @@ fn marked(bytes: &[u8]) -> String {
 }
 
 /// Leaves out a character that the cut at the end went through.
-fn without_cut_end(bytes: &[u8]) -> &[u8] {
+pub(super) fn without_cut_end(bytes: &[u8]) -> &[u8] {
     let start = (1..=3.min(bytes.len())).find(|back| bytes[bytes.len() - back] & 0xc0 != 0x80);
     let Some(back) = start else { return bytes };
     let needed = match bytes[bytes.len() - back] {
@@ -112,7 +101,9 @@ mod tests {
         for piece in pieces {
             capture.take(piece);
         }
-        assert_eq!(capture.into_text(Some("/whole")), want);
+        let redactor = Redactor::new();
+        redactor.learn("s3cret-key");
+        assert_eq!(capture.into_text(Some("/whole"), &redactor), want);
     }
 
     #[test]
@@ -134,9 +125,22 @@ mod tests {
         for cap in 6..14 {
             let mut capture = Capture::new(cap);
             capture.take("那那那那那那那那".as_bytes());
-            let text = capture.into_text(None);
+            let text = capture.into_text(None, &Redactor::new());
             assert!(!text.contains('\u{fffd}'), "a half character at cap {cap}: {text}");
         }
+    }
+
+    #[test]
+    fn of_a_secret_on_a_cut_nothing_is_kept() {
+        let missing =
+            |bytes| format!("\n[… {bytes} bytes left out; the whole output is in /whole …]\n");
+        check(10, &[b"12s3cret-key..........12345"], &format!("12{}12345", missing(20)));
+        check(10, &[b"12345..........s3cret-key12"], &format!("12345{}12", missing(20)));
+        check(
+            26,
+            &[b"12 s3cret-key................s3cret-key 12"],
+            &format!("12 s3cret-key{}s3cret-key 12", missing(16)),
+        );
     }
 
     #[test]
@@ -149,7 +153,8 @@ mod tests {
         #[track_caller]
         fn check_place(total: u64, want: &str) {
             let capture = Capture { total, ..Capture::new(10) };
-            assert!(capture.into_text(Some("/saved")).contains(want));
+            let text = capture.into_text(Some("/saved"), &Redactor::new());
+            assert!(text.contains(want), "{text}");
         }
         check_place(SAVED_OUTPUT_CAP, "; the whole output is in /saved …]");
         check_place(SAVED_OUTPUT_CAP + 1, "; the first 64 MiB of the output are in /saved …]");

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use super::calls::Registration;
 use super::capture::Capture;
+use super::live::{Live, Printed};
 use super::{Answer, Caller, CommandCall, Equipment, PluginCall, Streams, Toolbox, files};
 use crate::error::{Error, Kind, Result};
 use crate::plugin;
@@ -82,8 +83,9 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// The model's `exec`: a line for `/bin/sh`, output kept within bounds.
-    pub(super) fn exec(&self, exec: &Exec) -> Result<Answer> {
+    /// The model's `exec`: a line for `/bin/sh`, output kept within bounds and
+    /// told as it comes.
+    pub(super) fn exec(&self, exec: &Exec, tell: &mut dyn FnMut(String)) -> Result<Answer> {
         let limit = self.equipment.agent.limits.max_tool_output_bytes;
         let registration = self.register()?;
         let command = sandbox::Exec {
@@ -93,10 +95,15 @@ impl Scene<'_> {
             timeout: Some(exec.timeout),
             save_above: Some(limit as u64),
         };
-        let mut capture = Capture::new(limit);
-        let exit =
-            self.equipment.sandbox.run(&command, &Feed::empty(), &mut capture, self.cancel)?;
-        Ok(told(exit, capture, exec.timeout))
+        let live = Live::new(&self.toolbox.redactor, limit, tell);
+        let mut printed = Printed { capture: Capture::new(limit), live };
+        let sandbox = &self.equipment.sandbox;
+        let exit = sandbox.run(&command, &Feed::empty(), &mut printed, self.cancel)?;
+        let lines = last_lines(&exit, exec.timeout);
+        let untold = printed.live.end(&lines);
+        let bytes = printed.capture.total();
+        let text = printed.capture.into_text(exit.saved.as_deref(), &self.toolbox.redactor);
+        Ok(Answer { bytes, untold, ..told(exit, &text, &lines) })
     }
 
     /// `beige exec`: bytes both ways as they are.
@@ -118,6 +125,7 @@ impl Scene<'_> {
             content: Vec::new(),
             is_error: exit.code != 0,
             bytes: counted.bytes,
+            untold: 0,
             exit: Some(exit),
         })
     }
@@ -135,6 +143,7 @@ impl Scene<'_> {
             stdin: call.stdin.as_deref(),
             context: self.plugin_context(&call.cwd),
             config: &config,
+            redactor: &self.toolbox.redactor,
         };
         let started = Instant::now();
         let asker = plugin::run::Asker { cancel: self.cancel, line: Some(line) };
@@ -218,27 +227,28 @@ fn stays_below(path: &str) -> bool {
     true
 }
 
-/// `Exit code: N` and the output; how it ended when that was not by itself.
-fn told(exit: Exit, capture: Capture, timeout: Duration) -> Answer {
-    let bytes = capture.total();
-    let mut text =
-        format!("Exit code: {}\n{}", exit.code, capture.into_text(exit.saved.as_deref()));
-    let mut add = |line: &str| {
+/// How a command ended when that was not by itself.
+fn last_lines(exit: &Exit, timeout: Duration) -> Vec<String> {
+    let mut lines: Vec<String> = exit.note.iter().map(|it| format!("[{it}]")).collect();
+    if exit.timed_out {
+        lines.push(format!("timed out after {} s, process tree killed", timeout.as_secs_f64()));
+    } else if exit.cancelled {
+        lines.push("called off, process tree killed".to_owned());
+    }
+    lines
+}
+
+/// `Exit code: N`, the output, and those lines.
+fn told(exit: Exit, output: &str, lines: &[String]) -> Answer {
+    let mut text = format!("Exit code: {}\n{output}", exit.code);
+    for line in lines {
         if !text.ends_with('\n') {
             text.push('\n');
         }
         text.push_str(line);
-    };
-    if let Some(note) = &exit.note {
-        add(&format!("[{note}]"));
-    }
-    if exit.timed_out {
-        add(&format!("timed out after {} s, process tree killed", timeout.as_secs_f64()));
-    } else if exit.cancelled {
-        add("called off, process tree killed");
     }
     let is_error = exit.code != 0 || exit.timed_out || exit.cancelled;
-    Answer { is_error, bytes, exit: Some(exit), ..Answer::text(text) }
+    Answer { is_error, exit: Some(exit), ..Answer::text(text) }
 }
 
 /// `timeout` in seconds, fractions allowed, also as a string of digits.

@@ -7,6 +7,7 @@ mod calls;
 mod capture;
 mod exec;
 mod files;
+mod live;
 mod prepared;
 
 use std::borrow::Cow;
@@ -123,7 +124,7 @@ impl Toolbox {
             Prepared::Read(read) => read.run(&equipment.sandbox, cancel),
             Prepared::Write(write) => write.run(&equipment.sandbox, cancel),
             Prepared::Patch(patch) => patch.run(&equipment.sandbox, cancel),
-            Prepared::Exec(exec) => scene.exec(&exec),
+            Prepared::Exec(exec, tell) => scene.exec(&exec, tell),
             Prepared::Command(command, streams) => scene.command(command, streams),
             Prepared::Plugin(call, line) => scene.plugin(call, line),
             // Policy denies it; if it did not, there is still nothing to run.

@@ -16,7 +16,8 @@ pub(super) enum Prepared<'a> {
     Read(files::Read),
     Write(files::Write),
     Patch(files::Patch),
-    Exec(exec::Exec),
+    /// And who is told what it prints.
+    Exec(exec::Exec, &'a mut dyn FnMut(String)),
     Command(CommandCall, Streams<'a>),
     Plugin(PluginCall, BorrowedFd<'a>),
     /// No tool of ours, for policy to deny.
@@ -27,7 +28,7 @@ impl<'a> Prepared<'a> {
     /// The error is for whoever made the call.
     pub(super) fn new(call: Call<'a>) -> Result<Self, String> {
         match call {
-            Call::Core(call) => Self::core(call),
+            Call::Core(call, tell) => Self::core(call, tell),
             Call::Command(call, streams) => {
                 exec::checked(call).map(|it| Self::Command(it, streams))
             }
@@ -35,7 +36,7 @@ impl<'a> Prepared<'a> {
         }
     }
 
-    fn core(call: CoreCall) -> Result<Self, String> {
+    fn core(call: CoreCall, tell: &'a mut dyn FnMut(String)) -> Result<Self, String> {
         if !policy::is_core(&call.tool) {
             return Ok(Self::Unknown(call.tool));
         }
@@ -46,7 +47,9 @@ impl<'a> Prepared<'a> {
             "read" => files::Read::parse(params).map(Self::Read),
             "write" => files::Write::parse(params).map(Self::Write),
             "patch" => files::Patch::parse(params).map(Self::Patch),
-            "exec" => exec::Exec::parse(params, call.default_timeout).map(Self::Exec),
+            "exec" => {
+                exec::Exec::parse(params, call.default_timeout).map(|it| Self::Exec(it, tell))
+            }
             _ => Ok(Self::Unknown(call.tool)),
         }
     }
@@ -63,7 +66,7 @@ impl<'a> Prepared<'a> {
             Self::Read(_) => "read",
             Self::Write(_) => "write",
             Self::Patch(_) => "patch",
-            Self::Exec(_) | Self::Command(..) => "exec",
+            Self::Exec(..) | Self::Command(..) => "exec",
             Self::Plugin(call, _) => &call.tool,
             Self::Unknown(tool) => tool,
         }
@@ -92,7 +95,7 @@ impl<'a> Prepared<'a> {
             Self::Read(read) => read.arguments(),
             Self::Write(write) => write.arguments(),
             Self::Patch(patch) => patch.arguments(),
-            Self::Exec(exec) => exec.arguments(),
+            Self::Exec(exec, _) => exec.arguments(),
             Self::Command(call, _) => {
                 call.argv.iter().map(|it| it.to_string_lossy().into_owned()).collect()
             }

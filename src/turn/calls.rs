@@ -4,6 +4,7 @@
 use serde_json::json;
 
 use super::TurnEvent;
+use super::fit::fitted;
 use super::progress::{Halt, Progress};
 use crate::clock;
 use crate::error::Kind;
@@ -38,6 +39,7 @@ impl Progress<'_> {
                 None => self.run_call(call),
             };
             let note = self.repeats.note(call, &result.content, result.is_error);
+            result.late.extend(note.clone());
             result.content.extend(note.map(Block::text));
             self.end_call(call, result)?;
         }
@@ -49,13 +51,15 @@ impl Progress<'_> {
         Ok(())
     }
 
-    fn run_call(&self, call: &ToolCall) -> CallResult {
+    fn run_call(&mut self, call: &ToolCall) -> CallResult {
         let core = CoreCall {
             tool: call.name.clone(),
             params: call.arguments.clone(),
             default_timeout: self.turn.limits.exec_timeout,
         };
-        match self.turn.hands.run(core, self.cancel) {
+        let events = &mut self.events;
+        let mut printed = |delta| events(TurnEvent::ToolOutput { id: call.id.clone(), delta });
+        match self.turn.hands.run(core, &mut printed, self.cancel) {
             Ok(answer) => CallResult::from(answer),
             Err(error) if error.kind() == Kind::Cancelled => interrupted(),
             Err(error) => tool_error(error.to_string()),
@@ -63,16 +67,16 @@ impl Progress<'_> {
     }
 
     /// Stores a result, then tells of it.
-    fn end_call(&mut self, call: &ToolCall, result: CallResult) -> Result<(), Halt> {
-        let text = Content::Blocks(result.content.clone()).text();
+    fn end_call(&mut self, call: &ToolCall, mut result: CallResult) -> Result<(), Halt> {
         let end = TurnEvent::ToolEnd {
             id: call.id.clone(),
             is_error: result.is_error,
             exit_code: result.exit_code,
-            bytes: text.len() as u64,
+            bytes: result.bytes,
+            untold_bytes: result.untold_bytes,
         };
-        if !text.is_empty() {
-            (self.events)(TurnEvent::ToolOutput { id: call.id.clone(), delta: text });
+        for delta in result.late.drain(..).filter(|it| !it.is_empty()) {
+            (self.events)(TurnEvent::ToolOutput { id: call.id.clone(), delta });
         }
         self.store_result(call, result)?;
         (self.events)(end);
@@ -84,7 +88,7 @@ impl Progress<'_> {
         let result = ToolResult {
             tool_call_id: call.id.clone(),
             tool_name: call.name.clone(),
-            content: Content::Blocks(result.content),
+            content: Content::Blocks(fitted(result.content)),
             details: result.exit_code.map(|it| json!({ "exitCode": it })),
             is_error: result.is_error,
             timestamp: now.unix_millis(),
@@ -99,11 +103,18 @@ pub(super) struct CallResult {
     content: Vec<Block>,
     is_error: bool,
     exit_code: Option<i32>,
+    /// What is told of it only once it has ended.
+    late: Vec<String>,
+    bytes: u64,
+    untold_bytes: u64,
 }
 
 impl From<tool::Answer> for CallResult {
     fn from(answer: tool::Answer) -> Self {
         let exit_code = answer.exit_code();
+        // What a command printed has been told while it ran.
+        let late = exit_code.is_none().then(|| answer.plain_text()).into_iter().collect();
+        let (bytes, untold_bytes) = (answer.bytes, answer.untold);
         let block = |it| match it {
             tool::Content::Text { text } => Block::text(text),
             tool::Content::Image { data, mime_type } => {
@@ -111,7 +122,8 @@ impl From<tool::Answer> for CallResult {
             }
         };
         let content = answer.content.into_iter().map(block).collect();
-        Self { content, is_error: answer.is_error, exit_code }
+        let is_error = answer.is_error;
+        Self { content, is_error, exit_code, late, bytes, untold_bytes }
     }
 }
 
@@ -123,7 +135,7 @@ fn not_run(tool: &str, why: &str) -> String {
 }
 
 fn tool_error(text: String) -> CallResult {
-    CallResult { content: vec![Block::text(text)], is_error: true, exit_code: None }
+    CallResult::from(tool::Answer::error(text))
 }
 
 fn skipped() -> CallResult {

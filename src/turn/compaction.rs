@@ -11,10 +11,10 @@ use super::room::Room;
 use super::summary::{self, Material};
 use super::{Turn, TurnEvent, Watch, masked};
 use crate::clock;
-use crate::config::{Api, ModelChoice, ModelFacts};
+use crate::config::{Api, ModelChoice, ModelFacts, ModelRef};
 use crate::message::{Assistant, Message};
 use crate::provider::facts::{CONTEXT_WINDOW, MAX_TOKENS};
-use crate::provider::{Delta, Fault, Request};
+use crate::provider::{Delta, Fault, Registry, Request};
 use crate::session::{Conversation, Mark, shortened, tokens_of, tokens_of_text};
 use crate::usage::Role;
 
@@ -227,11 +227,7 @@ impl Progress<'_> {
 
     /// Tokens from which on the conversation is compacted.
     fn threshold(&self, choice: &ModelChoice) -> u64 {
-        let providers = self.turn.providers;
-        // A cassette reads nothing, so that nothing is too long for it.
-        let is_played = providers.api_name(&choice.model) == Api::Replay.name();
-        let window = providers.facts(&choice.model).context_window;
-        let window = window.or(is_played.then_some(u64::MAX));
+        let window = window(self.turn.providers, &choice.model);
         threshold(window, choice.compaction_threshold, self.room.too_long_at)
     }
 
@@ -277,10 +273,25 @@ struct Written {
     mark: Option<Mark>,
 }
 
+/// Tokens from which on a conversation with that model is compacted, unless it
+/// shows that it reads fewer; `None` of one that reads any number.
+pub fn compaction_threshold(providers: &Registry, choice: &ModelChoice) -> Option<u64> {
+    let window = window(providers, &choice.model);
+    let threshold = threshold(window, choice.compaction_threshold, None);
+    (window < u64::MAX).then_some(threshold)
+}
+
+/// Tokens that a model reads. A cassette reads nothing, so that nothing is too
+/// long for it.
+fn window(providers: &Registry, model: &ModelRef) -> u64 {
+    let is_played = providers.api_name(model) == Api::Replay.name();
+    let assumed = if is_played { u64::MAX } else { CONTEXT_WINDOW };
+    providers.facts(model).context_window.unwrap_or(assumed)
+}
+
 /// Tokens from which on a conversation is compacted: what a person said, else
 /// the model's window but for a reserve; always less than what was too long.
-fn threshold(window: Option<u64>, said: Option<u64>, too_long_at: Option<u64>) -> u64 {
-    let window = window.unwrap_or(CONTEXT_WINDOW);
+fn threshold(window: u64, said: Option<u64>, too_long_at: Option<u64>) -> u64 {
     let own = window.saturating_sub(RESERVE).max(window / 2);
     let threshold = said.map_or(own, |it| it.min(window));
     too_long_at.map_or(threshold, |it| threshold.min(it / 4 * 3))
@@ -297,21 +308,21 @@ mod tests {
     use super::*;
 
     #[track_caller]
-    fn check(window: Option<u64>, said: Option<u64>, too_long_at: Option<u64>, want: u64) {
+    fn check(window: u64, said: Option<u64>, too_long_at: Option<u64>, want: u64) {
         assert_eq!(threshold(window, said, too_long_at), want);
     }
 
     #[test]
     fn the_threshold_leaves_room_in_every_window() {
-        check(None, None, None, 128_000 - 16_384);
-        check(Some(200_000), None, None, 200_000 - 16_384);
-        check(Some(32_768), None, None, 16_384);
-        check(Some(8_000), None, None, 4_000);
-        check(Some(0), None, None, 0);
-        check(Some(200_000), Some(50_000), None, 50_000);
-        check(Some(200_000), Some(1_000_000), None, 200_000);
-        check(Some(200_000), Some(50_000), Some(1_000), 750);
-        check(None, None, Some(1_000_000), 128_000 - 16_384);
+        check(CONTEXT_WINDOW, None, None, 128_000 - 16_384);
+        check(200_000, None, None, 200_000 - 16_384);
+        check(32_768, None, None, 16_384);
+        check(8_000, None, None, 4_000);
+        check(0, None, None, 0);
+        check(200_000, Some(50_000), None, 50_000);
+        check(200_000, Some(1_000_000), None, 200_000);
+        check(200_000, Some(50_000), Some(1_000), 750);
+        check(CONTEXT_WINDOW, None, Some(1_000_000), 128_000 - 16_384);
     }
 
     #[test]

@@ -37,11 +37,11 @@ pub enum TurnEvent {
         /// Its arguments.
         params: Value,
     },
-    /// What a tool printed.
+    /// What a command prints, as it comes; what another tool answered.
     ToolOutput {
         /// The call.
         id: String,
-        /// A piece of it, as the model gets it.
+        /// A piece of it.
         delta: String,
     },
     /// A tool has ended and its result is stored.
@@ -53,8 +53,11 @@ pub enum TurnEvent {
         /// Exit code where there was one.
         #[serde(skip_serializing_if = "Option::is_none")]
         exit_code: Option<i32>,
-        /// Length of the result in bytes.
+        /// Bytes that came out of it in all.
         bytes: u64,
+        /// Those of them that were not told.
+        #[serde(skip_serializing_if = "is_none")]
+        untold_bytes: u64,
     },
     /// The conversation is being made shorter.
     CompactionStart {
@@ -152,15 +155,19 @@ impl TurnEvent {
         Self::Error { category, message: error.to_string(), partial: None }
     }
 
-    /// What a model call took. A price that nobody knows is not told as nothing.
+    /// What a model call took. A price that nobody knows is not told as nothing,
+    /// nor is what a provider never counted.
     pub(super) fn usage(usage: &Usage, is_priced: bool) -> Self {
         let cost = usage.cost.total;
+        // Where nobody counted, nobody knows what it costs.
+        let is_priced = is_priced && *usage != Usage::default();
+        let is_known = is_priced && *usage != Usage::default();
         Self::Usage {
             input: usage.input,
             output: usage.output,
             cache_read: usage.cache_read,
             cache_write: usage.cache_write,
-            cost_usd: (is_priced || cost > 0.0).then(|| rounded(cost)),
+            cost_usd: (is_known || cost > 0.0).then(|| rounded(cost)),
         }
     }
 
@@ -205,6 +212,11 @@ pub fn category_of(kind: Kind) -> &'static str {
     }
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_none(bytes: &u64) -> bool {
+    *bytes == 0
+}
+
 /// To a billionth: what binary fractions add behind that is no price.
 fn rounded(cost: f64) -> f64 {
     let billionths = (cost * 1e9).round();
@@ -241,13 +253,35 @@ mod tests {
     }
 
     #[test]
+    fn a_cost_that_nobody_can_know_is_not_nothing() {
+        #[track_caller]
+        fn check(usage: &Usage, is_priced: bool, want: Option<f64>) {
+            let told = TurnEvent::usage(usage, is_priced);
+            assert!(
+                matches!(told, TurnEvent::Usage { cost_usd, .. } if cost_usd == want),
+                "{told:?}"
+            );
+        }
+        let counted = Usage { input: 7, ..Usage::default() };
+        check(&counted, true, Some(0.0));
+        check(&counted, false, None);
+        check(&Usage::default(), true, None);
+    }
+
+    #[test]
     fn events_have_the_names_that_clients_know() {
         check(
             TurnEvent::TurnStart { session_key: "k".into() },
             json!({"type": "turn_start", "sessionKey": "k"}),
         );
         check(
-            TurnEvent::ToolEnd { id: "c".into(), is_error: true, exit_code: Some(3), bytes: 9 },
+            TurnEvent::ToolEnd {
+                id: "c".into(),
+                is_error: true,
+                exit_code: Some(3),
+                bytes: 9,
+                untold_bytes: 0,
+            },
             json!({"type": "tool_end", "id": "c", "isError": true, "exitCode": 3, "bytes": 9}),
         );
         check(

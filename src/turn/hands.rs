@@ -33,9 +33,14 @@ impl<'a> Equipped<'a> {
 }
 
 impl Hands for Equipped<'_> {
-    fn run(&self, call: CoreCall, cancel: &Cancel) -> Result<Answer> {
+    fn run(
+        &self,
+        call: CoreCall,
+        printed: &mut dyn FnMut(String),
+        cancel: &Cancel,
+    ) -> Result<Answer> {
         let caller = self.caller.borrow().clone();
-        self.toolbox.run(&caller, Call::Core(call), cancel)
+        self.toolbox.run(&caller, Call::Core(call, printed), cancel)
     }
 
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>> {

@@ -11,6 +11,7 @@ mod compaction;
 mod converse;
 mod cut;
 mod event;
+mod fit;
 mod hands;
 mod limits;
 mod masked;
@@ -27,6 +28,7 @@ mod tests;
 mod veil;
 mod watch;
 
+pub use compaction::compaction_threshold;
 pub use event::{CompactionReason, TurnEvent, category_of};
 pub use hands::Equipped;
 pub use masked::answer as masked_answer;
@@ -80,9 +82,15 @@ pub struct Turn<'a> {
 /// How a turn acts on the world: the toolbox and the audit log, on behalf of
 /// one caller.
 pub trait Hands {
-    /// Runs a core tool by the toolbox. An error is told to the model, but for
+    /// Runs a core tool by the toolbox; `printed` is told what a command prints,
+    /// as it comes and masked. An error is told to the model, but for
     /// [`Kind::Cancelled`].
-    fn run(&self, call: CoreCall, cancel: &Cancel) -> Result<tool::Answer>;
+    fn run(
+        &self,
+        call: CoreCall,
+        printed: &mut dyn FnMut(String),
+        cancel: &Cancel,
+    ) -> Result<tool::Answer>;
 
     /// Writes that a model is about to be called; an error refuses the call.
     /// What is returned is told how it ended.

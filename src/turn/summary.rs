@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use crate::message::{Block, Content, Message};
-use crate::session::{Split, head_and_tail, tokens_of, tokens_of_text};
+use crate::session::{Split, compaction_note, head_and_tail, tokens_of};
 
 /// The system prompt of a summary.
 pub(super) const SYSTEM: &str = "\
@@ -71,7 +71,7 @@ pub(super) struct Material {
 impl Material {
     pub(super) fn of(split: &Split<'_>) -> Self {
         let before = split.summary.map(str::to_owned);
-        let tokens = tokens_of(split.older) + before.as_deref().map_or(0, tokens_of_text);
+        let tokens = tokens_of(split.older) + before.as_deref().map_or(0, tokens_of_summary);
         let is_parted = !split.newer.iter().any(|it| matches!(it, Message::User(_)));
         // At most a quarter of what the summary stands for.
         let longest = LONGEST_REQUEST.min(usize::try_from(tokens).unwrap_or(usize::MAX));
@@ -107,11 +107,16 @@ impl Material {
         }
         let request = self.request.as_deref().map(|it| format!("{REQUEST}{it}"));
         let summary = format!("{said}{}", request.unwrap_or_default());
-        match tokens_of_text(&summary) < self.tokens {
+        match tokens_of_summary(&summary) < self.tokens {
             true => Ok(summary),
             false => Err("the model's summary is not shorter than what it is about".into()),
         }
     }
+}
+
+/// Tokens that a summary has where it stands in the conversation.
+fn tokens_of_summary(summary: &str) -> u64 {
+    tokens_of(&[compaction_note(summary)])
 }
 
 /// What a person said last, as far as it is repeated; it may be that a summary
@@ -239,7 +244,11 @@ mod tests {
         let material = material(&older, &newer, None);
         assert_eq!(material.summary(" short \n"), Ok("short".into()));
         assert!(material.summary(" \n").is_err_and(|it| it.contains("no summary")));
-        assert!(material.summary(&"y".repeat(420)).is_err_and(|it| it.contains("not shorter")));
+        // What stands around it in the conversation counts, too.
+        for length in [420, 320] {
+            let summary = material.summary(&"y".repeat(length));
+            assert!(summary.is_err_and(|it| it.contains("not shorter")), "{length}");
+        }
     }
 
     #[test]

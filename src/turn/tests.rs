@@ -178,7 +178,12 @@ struct TestHands {
 }
 
 impl Hands for TestHands {
-    fn run(&self, call: CoreCall, _: &Cancel) -> Result<tool::Answer> {
+    fn run(
+        &self,
+        call: CoreCall,
+        printed: &mut dyn FnMut(String),
+        _: &Cancel,
+    ) -> Result<tool::Answer> {
         let command = call.params["command"].as_str().unwrap_or("nothing").to_owned();
         match command.as_str() {
             "refuse" => return Err(Error::new(Kind::Usage, "there is no such tool")),
@@ -199,6 +204,8 @@ impl Hands for TestHands {
             saved: None,
             duration: Duration::ZERO,
         };
+        // As if it printed them in two pieces.
+        command.split_inclusive(' ').for_each(|it| printed(it.to_owned()));
         let answer = tool::Answer::text(format!("{}{command}", self.before));
         Ok(tool::Answer { is_error: failed, exit: Some(exit), ..answer })
     }
@@ -265,9 +272,27 @@ fn what_a_tool_failed_with_reaches_the_model_as_an_error() -> Result<()> {
     let stored = place.stored()?;
     let want = ["error exec: exit 9", "error exec: there is no such tool", "result exec: fine"];
     assert_eq!(stored[5..8], want);
-    let end =
-        TurnEvent::ToolEnd { id: "call_1_1".into(), is_error: true, exit_code: Some(9), bytes: 6 };
-    assert!(told.events.contains(&end));
+    let end = |id: &str, exit_code, bytes| TurnEvent::ToolEnd {
+        id: id.into(),
+        is_error: true,
+        exit_code,
+        bytes,
+        untold_bytes: 0,
+    };
+    let printed =
+        |id: &str, delta: &str| TurnEvent::ToolOutput { id: id.into(), delta: delta.into() };
+    let tools = told.events.iter().filter(|it| {
+        matches!(it, TurnEvent::ToolOutput { .. } | TurnEvent::ToolEnd { is_error: true, .. })
+    });
+    let want = [
+        printed("call_1_1", "exit "),
+        printed("call_1_1", "9"),
+        end("call_1_1", Some(9), 6),
+        printed("call_1_2", "there is no such tool"),
+        end("call_1_2", None, 21),
+        printed("call_1_3", "fine"),
+    ];
+    assert_eq!(tools.cloned().collect::<Vec<_>>(), want);
     Ok(())
 }
 
@@ -618,7 +643,7 @@ fn the_demo_answers_any_prompt() -> Result<()> {
 struct Watching(PathBuf, RefCell<bool>);
 
 impl Hands for Watching {
-    fn run(&self, _: CoreCall, _: &Cancel) -> Result<tool::Answer> {
+    fn run(&self, _: CoreCall, _: &mut dyn FnMut(String), _: &Cancel) -> Result<tool::Answer> {
         Err(Error::new(Kind::Internal, "nothing is called here"))
     }
 

@@ -74,8 +74,9 @@ impl<'a> Veil<'a> {
             TurnEvent::ToolOutput { id, delta } => {
                 TurnEvent::ToolOutput { id: self.text(id), delta: self.text(delta) }
             }
-            TurnEvent::ToolEnd { id, is_error, exit_code, bytes } => {
-                TurnEvent::ToolEnd { id: self.text(id), is_error, exit_code, bytes }
+            TurnEvent::ToolEnd { id, is_error, exit_code, bytes, untold_bytes } => {
+                let id = self.text(id);
+                TurnEvent::ToolEnd { id, is_error, exit_code, bytes, untold_bytes }
             }
             TurnEvent::Done { response, note } => {
                 TurnEvent::Done { response: self.text(response), note }

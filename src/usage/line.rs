@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Role;
 use crate::clock::Time;
+use crate::message::Usage;
 
 /// Longest line that is read, in bytes; ours are far shorter.
 pub(super) const LONGEST_LINE: u64 = 64 * 1024;
@@ -133,7 +134,8 @@ impl<'a> Line<'a> {
             cache_write: written.cache_write,
             cost,
             duration_ms: written.duration_ms,
-        };
+        }
+        .believed();
         Some(Self {
             at,
             is_day: written.calls.is_some(),
@@ -184,6 +186,19 @@ fn skip_line(from: &mut impl BufRead) -> io::Result<u64> {
 }
 
 impl Tally {
+    /// The same without tokens and cost, if so many calls cannot have taken so
+    /// many tokens: what a provider said was written down as it came once, and
+    /// one such line would be the whole sum.
+    fn believed(self) -> Self {
+        let most = Usage::MOST_TOKENS.saturating_mul(self.calls);
+        let kinds = [self.input, self.output, self.cache_read, self.cache_write];
+        if kinds.into_iter().all(|it| it <= most) {
+            return self;
+        }
+        let Self { calls, failed, duration_ms, .. } = self;
+        Self { calls, failed, unpriced: calls, duration_ms, ..Self::default() }
+    }
+
     /// Adds what others came to. What a provider says may be any number.
     pub(super) fn add(&mut self, more: &Self) {
         for (sum, more) in [

@@ -204,12 +204,12 @@ impl Tally {
         kinds.into_iter().fold(0, u64::saturating_add)
     }
 
-    /// US dollars: of all calls, or of those whose cost is known; `None` if it
-    /// is known of none.
+    /// US dollars: of all calls, or of those whose cost is known; `None` if that
+    /// is nothing, which would say that the others cost nothing.
     pub fn known_cost(&self) -> Option<f64> {
         let billionths = (self.cost * 1e9).round();
         let rounded = if billionths.is_finite() { billionths / 1e9 } else { self.cost };
-        (self.unpriced < self.calls || self.calls == 0).then_some(rounded)
+        (self.unpriced == 0 || self.cost > 0.0).then_some(rounded)
     }
 
     fn told(&self) -> Map<String, Value> {

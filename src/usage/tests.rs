@@ -115,6 +115,20 @@ fn sums_are_told_apart_as_is_asked() {
 }
 
 #[test]
+fn what_was_turned_away_makes_no_unknown_cost_nothing() {
+    let place = Place::new();
+    let book = place.book();
+    let turned_away =
+        |number| Call { cost_usd: Some(0.0), failure: Some("refused"), ..call(number) };
+    book.note(&turned_away(0));
+    assert_eq!(place.sum(&Query::default()).total.known_cost(), Some(0.0));
+    book.note(&Call { cost_usd: None, ..call(1) });
+    assert_eq!(place.sum(&Query::default()).total.known_cost(), None);
+    book.note(&call(2));
+    assert_eq!(place.sum(&Query::default()).total.known_cost(), Some(0.25));
+}
+
+#[test]
 fn a_damaged_line_is_counted_and_left_out() {
     let place = Place::new();
     let book = place.book();
@@ -207,6 +221,30 @@ fn of_very_many_names_the_dearest_are_told_apart() {
     assert_eq!(rows[0], ("s77".into(), 1, Some(5.0)));
     assert_eq!(rows[999], ("(others)".into(), 11_001, Some(11_009.0)));
     assert_eq!(place.sum(&query).rows, []);
+}
+
+/// Such lines were written while providers were believed.
+#[test]
+fn tokens_that_cannot_be_are_in_no_sum() {
+    let place = Place::new();
+    let book = place.book();
+    let many = 10_000_000_000_000_000_000;
+    book.note(&call(0));
+    book.note(&Call { input: many, cost_usd: Some(3e13), ..call(1) });
+    book.note(&Call { cache_read: u64::MAX, cost_usd: None, ..call(2) });
+    let summary = place.sum(&Query::default());
+    let got = (summary.total.calls, summary.total.unpriced, summary.total.tokens());
+    assert_eq!(got, (3, 2, 11));
+    assert_eq!((summary.total.known_cost(), summary.damaged), (Some(0.25), 0));
+    // Nor in one that a day was summed up to.
+    let day = json!({"ts": "2026-11-30T00:00:00.000Z", "agent": "a", "provider": "p", "model": "m",
+        "calls": 5, "input": many, "output": 1, "cacheRead": 0, "cacheWrite": 0, "costUsd": 9.0});
+    let float = day.to_string().replace(&many.to_string(), "1e19");
+    let sound = day.to_string().replace(&many.to_string(), "400000000");
+    let text = format!("{day}\n{float}\n{sound}\n");
+    let summary = sum::sum_of(text.as_bytes(), &Query::default()).unwrap_or_default();
+    let got = (summary.total.calls, summary.total.unpriced, summary.total.tokens());
+    assert_eq!((got, summary.damaged), ((10, 5, 400_000_001), 1));
 }
 
 #[test]

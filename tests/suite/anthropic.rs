@@ -8,7 +8,9 @@ use std::io::Write;
 use serde_json::{Value, json};
 
 use crate::faults::{case, check_all};
-use crate::support::{Answer, Dialect, ModelServer, Part, Said, World, provider_in, some_world};
+use crate::support::{
+    Answer, Asked, Dialect, ModelServer, Part, Said, World, provider_in, some_world,
+};
 
 /// A model that is given a budget for its thoughts.
 const THINKS: &str = "model: 'claude-sonnet-4-5', thinkingLevel: 'low'";
@@ -176,6 +178,31 @@ fn a_signature_that_is_refused_is_left_out_once() {
     server.play([says("I see.")]);
     let quote = "It says: Invalid `signature` in `thinking` block";
     assert_eq!(world.answer("api:2", quote), "I see.");
+}
+
+#[test]
+fn what_was_refused_once_is_not_offered_again() {
+    let server = ModelServer::answering(|asked: &Asked| {
+        let sent = asked.body["messages"].to_string();
+        match asked.answers() {
+            0 => answer([thought("Old."), Part::Text("1".into())]),
+            _ if sent.contains("Old.") => {
+                let text = "messages.1.content.0: Invalid `signature` in `thinking` block";
+                error(400, "invalid_request_error", text)
+            }
+            so_far => answer([thought("New."), Part::Text((so_far + 1).to_string())]),
+        }
+    });
+    let world = serving(&server, THINKS, "");
+    for (answer, asked) in [("1", 1), ("2", 3), ("3", 4)] {
+        assert_eq!(world.answer("api:1", "go on"), answer);
+        assert_eq!(server.asked().len(), asked, "at answer {answer}");
+    }
+    let sealed = server.last().body["messages"].to_string().matches("New.").count();
+    assert_eq!(sealed, 1, "what was given after it goes back");
+    world.run(["gateway", "restart"]).expect(0);
+    assert_eq!(world.answer("api:1", "go on"), "4");
+    assert_eq!(server.asked().len(), 5, "it is remembered in the session");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -542,6 +543,34 @@ fn deaf(world: &World, request: &Value) -> UnixStream {
     stream
 }
 
+/// What a long conversation takes is bounded, and another one takes no more.
+#[test]
+fn conversations_of_many_messages_take_the_same_memory_one_after_another() {
+    let server = ModelServer::new();
+    let world = some_world();
+    world.model(&server, "");
+    server.answer_by(|_| says("hi"));
+    let gateway = world.gateway_child();
+    let ask = |count: usize| {
+        let user = json!({"role": "user", "content": "go", "timestamp": 1});
+        let said = json!([{"type": "text", "text": "gone"}]);
+        let answer = json!({"role": "assistant", "content": said, "timestamp": 1});
+        let messages = (0..count).map(|it| if it % 2 == 0 { user.clone() } else { answer.clone() });
+        let mut body = body("go", json!({"partial": false}));
+        body["context"]["messages"] = messages.collect();
+        let told = Stream::at(&world, PATH, &body).rest();
+        assert_eq!(told.last().expect("an end")["type"], "done");
+    };
+    ask(1);
+    let before = memory(&gateway);
+    for _ in 0..5 {
+        ask(40_001);
+        let most = peak_memory(gateway.id());
+        assert!(most < before + 100_000, "{before} kB before, {most} kB at its height");
+    }
+    end(gateway);
+}
+
 /// Whoever does not read holds up the model and not the gateway's memory, with
 /// and without the message in each line.
 #[test]
@@ -574,6 +603,30 @@ fn a_client_that_does_not_read_costs_no_memory() {
     server.wait_in_flight(0);
     wait_until("nothing runs", || world.get("/api/health").json()["running"] == 0);
     end(gateway);
+}
+
+#[test]
+fn a_client_that_does_not_read_holds_up_no_stop() {
+    let server = ModelServer::new();
+    let world = some_world();
+    world.model(&server, "");
+    let gateway = world.gateway_child();
+    let delta = json!({"choices": [{"index": 0, "delta": {"content": "x".repeat(1_000)}}]});
+    let event = format!("data: {delta}\n\n");
+    server.play([Answer::stream().flood(event.as_bytes(), 14 * 1024 * 1024)]);
+    let mut stream = deaf(&world, &body("go", json!({"partial": false})));
+    stream.read_exact(&mut [0; 64]).expect("a head");
+    wait_at_rest(&gateway);
+    assert_eq!(server.in_flight(), 1, "the model waits, too");
+    signal(gateway.id(), "TERM");
+    wait_until("it drains", || world.get("/api/health").json()["status"] == "draining");
+    // The second one does not wait for what runs, nor for half a minute until a
+    // client that takes nothing counts as gone.
+    let stopped = Instant::now();
+    end(gateway);
+    assert!(stopped.elapsed() < Duration::from_secs(20), "{:?}", stopped.elapsed());
+    let log = world.gateway_log();
+    assert!(!log.contains("could not be ended"), "{log}");
 }
 
 #[test]

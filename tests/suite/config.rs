@@ -483,6 +483,30 @@ fn a_variable_that_is_not_set_is_named_and_secrets_are_dots() {
 }
 
 #[test]
+fn it_is_shown_when_a_conversation_is_compacted() {
+    let world = some_world();
+    let provider = "api: 'openai-completions', baseUrl: 'http://127.0.0.1:1/v1', \
+                    record: true, cassette: './said.jsonl', models: { m: { contextWindow: 100000 } },";
+    let others = "fallbackModels: [{ provider: 'p', model: 'unknown' }, \
+                  { provider: 'p', model: 'm', compactionThreshold: 9000 }],";
+    world.write_config_of(provider, &world.agent("a", "", others), "");
+    let shown = world.run(["config", "show"]).expect(0).json();
+    let agent = &shown["agents"]["a"];
+    let threshold = |it: &Value| it["compactionThreshold"].clone();
+    let all: Vec<Value> =
+        agent["fallbackModels"].as_array().expect("a list").iter().map(threshold).collect();
+    assert_eq!(
+        (threshold(&agent["model"]), all),
+        (json!(83_616), vec![json!(111_616), json!(9_000)])
+    );
+    assert_eq!(shown["llm"]["providers"]["p"]["cassette"], json!(world.root.join("said.jsonl")));
+    // Nothing is too long for what is played back.
+    world.configure(&["a"], "");
+    let shown = world.run(["config", "show"]).expect(0).json();
+    assert_eq!(threshold(&shown["agents"]["a"]["model"]), Value::Null);
+}
+
+#[test]
 fn places_that_may_not_be_mounted_are_refused() {
     let world = world();
     let home = world.home().display().to_string();

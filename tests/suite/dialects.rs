@@ -7,7 +7,8 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Dialect, ModelServer, Part, Said, World, provider_in, says, some_world,
+    Answer, Dialect, ModelServer, Part, Said, World, call_item, google_piece, provider_in, says,
+    some_world,
 };
 
 /// A world in which `a` asks a model of that protocol and, when that fails,
@@ -128,11 +129,38 @@ fn calls_run_in_their_order_and_each_result_goes_back() {
     }
 }
 
+/// An answer that goes on with a call after it has said why it ends, and whose
+/// end mark, where the protocol has one, never comes.
+fn goes_on(dialect: Dialect) -> Answer {
+    let whole = dialect.answer(&Said::text("half of it"));
+    let arguments = json!({"command": "echo run >> ran"});
+    match dialect {
+        Dialect::Chat => whole.without_end().call(0, "c1", "exec", &arguments.to_string()),
+        Dialect::Responses => {
+            let item = call_item("c1", "exec", &arguments.to_string(), None);
+            whole.without_end().item(1, &item)
+        }
+        Dialect::Anthropic => {
+            let call = json!({"type": "tool_use", "id": "c1", "name": "exec", "input": arguments});
+            let start = json!({"type": "content_block_start", "index": 1, "content_block": call});
+            let stop = json!({"type": "content_block_stop", "index": 1});
+            let whole = whole.without_end().named("content_block_start", &start);
+            whole.named("content_block_stop", &stop)
+        }
+        Dialect::Google => {
+            let call = json!({"id": "c1", "name": "exec", "args": arguments});
+            whole.event(&google_piece(&json!([{ "functionCall": call }])))
+        }
+    }
+}
+
 /// The faults of a model, told by their names, and how often it is asked until
 /// another one is.
 fn faults(dialect: Dialect, server: &ModelServer) -> Vec<(&'static str, Answer)> {
     let whole = || dialect.answer(&Said::new([text("half of "), text("it")]));
     let begun = || whole().first_steps(2);
+    // Google's protocol has no end mark.
+    let unmarked = || if dialect == Dialect::Google { whole() } else { whole().without_end() };
     vec![
         ("401", Answer::error(401, "no such key")),
         ("403", Answer::error(403, "not for you")),
@@ -150,6 +178,9 @@ fn faults(dialect: Dialect, server: &ModelServer) -> Vec<(&'static str, Answer)>
         ("cut", begun().cut()),
         ("reset", begun().reset()),
         ("reset before it", Answer::stream().without_steps().reset()),
+        ("going on after its end", goes_on(dialect)),
+        ("less than its length", unmarked().by_length().cut().bytes(" ".repeat(99))),
+        ("no last chunk", unmarked().cut()),
         ("junk", begun().bytes("data: {{{{\n\n").bytes("data: [DONE]\n\n")),
         ("junk of bytes", begun().bytes(b"data: \xff\xfe\n\n".as_slice())),
         ("silence", begun().hold(&server.gate())),
@@ -201,6 +232,55 @@ fn the_next_answers(dialect: Dialect, number: usize) {
     assert_eq!(first.asked().len(), if rests { 1 } else { 2 }, "{shown}");
     first.check();
     second.check();
+}
+
+#[test]
+fn a_call_that_is_told_twice_runs_once() {
+    for dialect in Dialect::ALL {
+        let server = ModelServer::new();
+        let world = some_world();
+        configure(&world, &[("p", provider_in(dialect, server.port(), ""))], "");
+        world.start_gateway();
+        let run = |id: &str| call(id, "exec", &json!({"command": "echo run >> ran"}));
+        for (calls, runs) in [(["c1", "c1"], 1), (["c2", "c3"], 3)] {
+            let said = Said::new(calls.map(run));
+            server.play([dialect.answer(&said), dialect.answer(&Said::text("done"))]);
+            assert_eq!(world.answer("api:1", "go"), "done", "{dialect:?}");
+            let ran = fs::read_to_string(world.workspace("a").join("ran")).expect("it ran");
+            assert_eq!(ran.lines().count(), runs, "{dialect:?} {calls:?}");
+        }
+        server.check();
+    }
+}
+
+#[test]
+fn tokens_that_cannot_be_shorten_no_conversation_and_spoil_no_sum() {
+    let absurd = 10_000_000_000_000_000_000;
+    for dialect in Dialect::ALL {
+        let server = ModelServer::new();
+        let world = some_world();
+        configure(&world, &[("p", provider_in(dialect, server.port(), ""))], "");
+        world.start_gateway();
+        let said = |text: &str, input| dialect.answer(&Said { input, ..Said::text(text) });
+        server.play([said("one", absurd), said("two", 7)]);
+        assert_eq!(world.answer("api:1", "go"), "one", "{dialect:?}");
+        let stored = &world.stored("api:1")[1]["usage"];
+        assert_eq!(json!([stored["input"], stored["totalTokens"]]), json!([0, 0]), "{dialect:?}");
+        assert_eq!(world.answer("api:1", "go on"), "two", "{dialect:?}");
+        // A file in which it was believed.
+        let file = world.session_file("api:1");
+        let text = fs::read_to_string(&file).expect("a session");
+        let believed = text.replace("\"input\":7,", &format!("\"input\":{absurd},"));
+        assert_ne!(text, believed);
+        fs::write(&file, believed).expect("written");
+        server.play([said("three", 7)]);
+        assert_eq!(world.answer("api:1", "and on"), "three", "{dialect:?}");
+        assert_eq!(server.asked().len(), 3, "{dialect:?}: nothing is compacted");
+        let total = world.run(["usage", "--json"]).expect(0).json()["total"].take();
+        let got = json!([total["calls"], total["callsOfUnknownCost"], total["input"]]);
+        assert_eq!(got, json!([3, 3, 14]), "{dialect:?}: {total}");
+        server.check();
+    }
 }
 
 #[test]

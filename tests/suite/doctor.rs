@@ -351,6 +351,7 @@ fn check_provider(answer: &'static str, code: i32, status: &str, word: &str) {
     let done = world.run(["doctor", "--json"]).expect(code);
     assert!(!done.text().contains(KEY) && !done.stderr.contains(KEY), "{done:?}");
     expect(&done.json(), "provider p", status, word);
+    expect(&done.json(), "provider p", status, "the price of m is not known");
     let head = asked.join().expect("a request");
     assert!(head.starts_with("GET /v1/models HTTP/1.1\r\n"), "{head}");
     assert!(head.contains(KEY), "{head}");
@@ -372,7 +373,9 @@ fn a_server_that_is_not_there_is_a_failure_with_its_fix() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     drop(listener);
-    expect(&report(&world_of(address), 1), "provider p", "failure", "llm.providers.p.baseUrl");
+    let report = report(&world_of(address), 1);
+    expect(&report, "provider p", "failure", "llm.providers.p.baseUrl");
+    expect(&report, "provider p", "failure", "the price of m is not known");
 }
 
 #[test]

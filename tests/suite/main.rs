@@ -11,6 +11,7 @@
 
 mod anthropic;
 mod audit;
+mod bounds;
 mod bubblewrap;
 mod chat;
 mod cli;
@@ -37,6 +38,7 @@ mod link;
 mod load;
 mod models;
 mod oneshots;
+mod output;
 mod planted;
 mod podman;
 mod prompt;

@@ -278,7 +278,7 @@ fn what_is_not_taken_back_is_left_out_and_asked_once_more() {
     assert_eq!(reply.json()["category"], "refused");
     server.play([says("fine")]);
     assert_eq!(world.answer("api:1", "more"), "fine");
-    assert_eq!(sent(&server)[1], "reasoning rs");
+    assert_eq!(sent(&server)[1], "function_call -", "it is known to be stale");
     world.verify_audit();
 }
 

@@ -116,6 +116,37 @@ fn a_price_that_nobody_knows_is_not_nothing() {
 }
 
 #[test]
+fn a_call_that_was_turned_away_costs_nothing_whatever_the_price() {
+    let limited = Answer::error(429, "slow down").header("Retry-After", "3600");
+    let server = ModelServer::playing([Answer::error(401, "no such key"), limited]);
+    let world = some_world();
+    world.model(&server, "");
+    for _ in 0..2 {
+        world.run(["prompt", "a", "go"]).expect(1);
+    }
+    let told: Vec<Value> = lines(&world).iter().map(|it| it["failure"].clone()).collect();
+    assert_eq!(told, ["refused", "rate_limit"]);
+    let total = usage_of(&world, &[])["total"].clone();
+    let told = json!([total["calls"], total["costUsd"], total["callsOfUnknownCost"]]);
+    assert_eq!(told, json!([2, 0.0, 0]), "{total}");
+}
+
+#[test]
+fn what_a_call_took_that_was_cut_is_not_told_as_nothing() {
+    let begun = Answer::stream().text("Let me").cut();
+    let whole = Answer::stream().text("fine").finish("stop").event(&usage(1000, 400, 500)).done();
+    let server = ModelServer::playing([begun, whole]);
+    let world = some_world();
+    world.model(&server, PRICED);
+    world.start_gateway();
+    let told = world.events("api:1", "go");
+    let costs = told.iter().filter(|it| it["type"] == "usage").map(|it| it["costUsd"].clone());
+    assert_eq!(costs.collect::<Vec<_>>(), [Value::Null, json!(0.00164)], "{told:#?}");
+    let costs = lines(&world).into_iter().map(|it| it["costUsd"].is_null());
+    assert_eq!(costs.collect::<Vec<_>>(), [true, false], "as the log has it");
+}
+
+#[test]
 fn a_call_that_fails_is_a_line_too() {
     let server = ModelServer::playing([Answer::error(401, "no such key")]);
     let world = some_world();

@@ -9,6 +9,14 @@ use crate::provider::probe::{Obstacle, Probe, probe};
 
 /// `models` are those that agents ask of it.
 pub(super) fn check(name: &str, provider: &Provider, models: &[&str]) -> Check {
+    let mut check = look(name, provider, models);
+    if matches!(provider.reach, Reach::Endpoint(_)) {
+        check.found += &unpriced(name, provider, models);
+    }
+    check
+}
+
+fn look(name: &str, provider: &Provider, models: &[&str]) -> Check {
     let title = format!("provider {name}");
     let Reach::Endpoint(endpoint) = &provider.reach else { return cassette(title, name, provider) };
     let place = without_login(&endpoint.base_url);
@@ -21,10 +29,7 @@ pub(super) fn check(name: &str, provider: &Provider, models: &[&str]) -> Check {
                 None => Vec::new(),
             };
             if absent.is_empty() {
-                return Check::ok(
-                    title,
-                    format!("{place} answers{}", unpriced(name, provider, models)),
-                );
+                return Check::ok(title, format!("{place} answers"));
             }
             let found = format!("{place} answers and does not list {}", absent.join(", "));
             let fix = "set the agents' model.model to one it has, unless it lists only some";

@@ -693,6 +693,9 @@ fn what_is_shown_has_whole_paths_and_the_defaults_of_permissions() {
     case.folder.folder("data");
     let mut config = with("/plugins", json!({"p": {"path": "./p"}, "q": {"path": "../q"}}));
     config["llm"]["providers"]["demo"]["cassette"] = json!("./data/./demo.jsonl");
+    config["llm"]["providers"]["server"] = json!({"api": "openai-completions",
+        "baseUrl": "http://127.0.0.1:1/v1", "record": true, "cassette": "./data/./server.jsonl"});
+    config["agents"]["a"]["fallbackModels"] = json!([{"provider": "server", "model": "m"}]);
     config["gateway"] = json!({"logFile": "./log"});
     config["agents"]["a"]["sandbox"] =
         json!({"runtime": "docker", "extraMounts": {"./data": "/data:ro"}});
@@ -703,6 +706,8 @@ fn what_is_shown_has_whole_paths_and_the_defaults_of_permissions() {
     };
     let demo = &shown["llm"]["providers"]["demo"];
     assert_eq!(demo["cassette"], json!(folder.join("data/demo.jsonl")));
+    let server = &shown["llm"]["providers"]["server"];
+    assert_eq!(server["cassette"], json!(folder.join("data/server.jsonl")));
     assert_eq!(shown["plugins"]["p"]["path"], json!(folder.join("p")));
     assert_eq!(shown["plugins"]["q"]["path"], json!(folder.join("../q")));
     assert_eq!(shown["gateway"]["logFile"], json!(folder.join("log")));
@@ -712,6 +717,23 @@ fn what_is_shown_has_whole_paths_and_the_defaults_of_permissions() {
     assert_eq!(agent["sandbox"]["extraMounts"], mounts);
     assert_eq!(agent["sandbox"]["network"], json!("open"));
     assert_eq!(shown["agents"]["b"]["sandbox"]["network"], json!("none"));
+}
+
+#[test]
+fn what_is_shown_has_the_limits_and_levels_that_count() {
+    let case = Case::new();
+    let config = with("/llm/providers/demo/models", json!({"m": {}}));
+    let Some((_, shown)) = case.examine(config.to_string().as_bytes()).sound else {
+        panic!("it is sound");
+    };
+    let agent = &shown["agents"]["a"];
+    let want = json!({"maxTurns": 200, "maxToolOutputBytes": 50_000, "maxTurnSeconds": 0,
+        "maxTurnTokens": 0, "maxTurnCostUsd": 0, "inactivitySeconds": 600});
+    assert_eq!(agent["limits"], want);
+    assert_eq!(agent["model"]["thinkingLevel"], "off");
+    let demo = &shown["llm"]["providers"]["demo"];
+    assert_eq!(json!([demo["concurrency"], demo["record"]]), json!([-1, false]));
+    assert_eq!(demo["models"]["m"]["compat"], json!({"textTools": false}));
 }
 
 #[test]

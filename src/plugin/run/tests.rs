@@ -48,7 +48,13 @@ fn context() -> Context {
 fn run_with(tool: &Tool, args: &[&str], stdin: Option<&str>, cancel: &Cancel) -> Result<Output> {
     let args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
     let config = json!({"unit": "C"});
-    let request = RunCall { args: &args, stdin, context: context(), config: &config };
+    let request = RunCall {
+        args: &args,
+        stdin,
+        context: context(),
+        config: &config,
+        redactor: &Redactor::new(),
+    };
     call(tool, &request, Asker { cancel, line: None }, MAX_OUTPUT)
 }
 
@@ -111,7 +117,13 @@ fn the_argv_is_that_of_the_manifest_and_then_that_of_the_call() -> Result<()> {
     tool.args = vec!["fixed".into()];
     let args = ["a".to_owned()];
     let config = json!({});
-    let request = RunCall { args: &args, stdin: None, context: context(), config: &config };
+    let request = RunCall {
+        args: &args,
+        stdin: None,
+        context: context(),
+        config: &config,
+        redactor: &Redactor::new(),
+    };
     let command = command(&tool, Path::new("/plugins/p/tool"), &request, &[])?;
     assert_eq!(command.get_program(), "/plugins/p/tool");
     assert_eq!(command.get_args().collect::<Vec<_>>(), ["fixed", "a"]);
@@ -254,6 +266,15 @@ fn bytes_that_are_not_text_are_marked() {
 }
 
 #[test]
+fn a_bound_inside_a_secret_leaves_no_half_of_it() {
+    let redactor = Redactor::new();
+    redactor.learn("s3cret-key");
+    let mut captured = Captured::within(8);
+    captured.add(b"a s3cret-key");
+    assert_eq!(text_of(&captured, &redactor), "a \n[10 more bytes were left out]\n");
+}
+
+#[test]
 fn a_bound_inside_a_character_leaves_no_half_of_it() {
     for limit in 0..=10 {
         let mut captured = Captured::within(limit);
@@ -264,7 +285,7 @@ fn a_bound_inside_a_character_leaves_no_half_of_it() {
         if cut > 0 {
             add_part(&mut want, &format!("[{cut} more bytes were left out]\n"));
         }
-        assert_eq!(text_of(&captured), want, "{limit}");
+        assert_eq!(text_of(&captured, &Redactor::new()), want, "{limit}");
     }
 }
 
@@ -329,7 +350,13 @@ fn a_megabyte_of_arguments_is_taken() -> Result<()> {
 #[test]
 fn a_configuration_that_cannot_be_passed_is_named() {
     let config = json!({"long": "x".repeat(128 * 1024)});
-    let request = RunCall { args: &[], stdin: None, context: context(), config: &config };
+    let request = RunCall {
+        args: &[],
+        stdin: None,
+        context: context(),
+        config: &config,
+        redactor: &Redactor::new(),
+    };
     let asker = Asker { cancel: &Cancel::never(), line: None };
     let refused = call(&tool("true"), &request, asker, MAX_OUTPUT).err();
     assert_eq!(
@@ -413,7 +440,13 @@ fn a_cancelled_call_kills_the_whole_tree() {
 fn after(script: &str, act: impl FnOnce(UnixStream)) -> Result<Output> {
     let (line, asker) = UnixStream::pair().during(Kind::Internal, "make a pair")?;
     act(asker);
-    let request = RunCall { args: &[], stdin: None, context: context(), config: &Value::Null };
+    let request = RunCall {
+        args: &[],
+        stdin: None,
+        context: context(),
+        config: &Value::Null,
+        redactor: &Redactor::new(),
+    };
     let asker = Asker { cancel: &Cancel::never(), line: Some(line.as_fd()) };
     call(&tool(script), &request, asker, MAX_OUTPUT)
 }

@@ -1,12 +1,14 @@
 //! Reads an answer: server-sent events, or one JSON message where a server
 //! does not stream. Every field is optional and may be null; events and blocks
 //! that nobody asked for are passed over, but one that does not read fails the
-//! call, since what it said is lost.
+//! call, since what it said is lost. What is said of a block whose start is lost
+//! says by itself what it is; only arguments without their call fail the answer.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
 
+use super::block::{Block, arguments, kind_of, piece, size};
 use super::usage::Counts;
 use crate::message::StopReason;
 use crate::provider::body::{Body, Rest, beginning, broken};
@@ -37,25 +39,12 @@ pub(super) struct Answer {
     said: usize,
     counts: Counts,
     has_message: bool,
+    /// Whether the whole message has come in one event.
+    is_in_one_piece: bool,
     finish: Option<Finish>,
+    /// Whether something was said after that word.
+    goes_on: bool,
     is_done: bool,
-}
-
-/// A block on its way.
-#[derive(Debug)]
-enum Block {
-    Text,
-    Thinking {
-        /// Whether something of it has been told.
-        is_told: bool,
-    },
-    Call {
-        slot: u64,
-        /// The arguments that came with its start, until pieces come.
-        given: String,
-    },
-    /// Of a kind that nobody asked for.
-    Other,
 }
 
 /// How the answer ends by its server's word.
@@ -82,7 +71,9 @@ impl Answer {
             said: 0,
             counts: Counts::default(),
             has_message: false,
+            is_in_one_piece: false,
             finish: None,
+            goes_on: false,
             is_done: false,
         }
     }
@@ -103,13 +94,15 @@ impl Decoder for Answer {
             Rest::Whole(body) => {
                 self.take_chunk("", &body, deltas)?;
                 // It is one JSON value, so what it says is all there is.
-                if !self.has_message {
+                if !self.is_in_one_piece {
                     return Err(broken(&self.provider, "it has no message"));
                 }
                 return self.end_message(deltas);
             }
         }
-        if self.finish.is_some() {
+        // Who has said that it ends and then goes on has ended only where the
+        // end mark says so.
+        if self.finish.is_some() && !self.goes_on {
             return self.end_message(deltas);
         }
         self.text.end(deltas);
@@ -138,7 +131,7 @@ impl Answer {
 
     fn failed(&self, chunk: &[u8]) -> Fault {
         let text = || Value::String(String::from_utf8_lossy(chunk).into_owned());
-        let error = json::read(chunk, json::MOST_VALUES).unwrap_or_else(|_| text());
+        let error = json::read_event(chunk).unwrap_or_else(|_| text());
         failure::of_error(&self.provider, &error)
     }
 
@@ -148,7 +141,7 @@ impl Answer {
         chunk: &[u8],
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Fault> {
-        let value = json::read(chunk, json::MOST_VALUES).map_err(|it| {
+        let value = json::read_event(chunk).map_err(|it| {
             broken(&self.provider, &format!("a piece is {it}: {}", beginning(chunk)))
         })?;
         if !value.is_object() {
@@ -165,8 +158,14 @@ impl Answer {
     }
 
     fn take(&mut self, kind: &str, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        if kind == "error" || is_error(&event["error"]) {
+            return Err(failure::of_error(&self.provider, event));
+        }
         let index = event.get("index").and_then(number);
         match kind {
+            "message_start" if self.blocks > 0 => {
+                return Err(broken(&self.provider, "another answer begins in the middle of it"));
+            }
             "message_start" => {
                 self.has_message = true;
                 self.take_usage(&event["message"], deltas);
@@ -176,7 +175,7 @@ impl Answer {
                 self.begin_block(index, &event["content_block"], deltas)?;
             }
             "content_block_delta" => {
-                self.add(index.unwrap_or(self.newest), &event["delta"], deltas);
+                self.add(index.unwrap_or(self.newest), &event["delta"], deltas)?;
             }
             "content_block_stop" => self.end_block(index.unwrap_or(self.newest), deltas),
             "message_delta" => {
@@ -185,18 +184,17 @@ impl Answer {
             }
             "message_stop" => self.end_message(deltas)?,
             "message" => self.take_message(event, deltas)?,
-            _ if kind == "error" || !event["error"].is_null() => {
-                return Err(failure::of_error(&self.provider, event));
-            }
             _ => (),
         }
         Ok(())
     }
 
-    /// A whole message in one piece.
+    /// A whole message in one piece. Behind the pieces of one it says the same
+    /// again.
     fn take_message(&mut self, message: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        self.has_message = true;
+        (self.has_message, self.is_in_one_piece) = (true, true);
         let blocks = message["content"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let blocks = if self.blocks > 0 { &[] } else { blocks };
         for (index, block) in (0..).zip(blocks) {
             self.begin_block(index, block, deltas)?;
             self.end_block(index, deltas);
@@ -215,6 +213,11 @@ impl Answer {
         if reason.is_empty() {
             return;
         }
+        self.goes_on = false;
+        // What was cut or withheld does not become whole by another word.
+        if !matches!(self.finish, None | Some(Finish::Stop)) {
+            return;
+        }
         self.finish = Some(match reason {
             "max_tokens" => Finish::Length,
             "model_context_window_exceeded" => Finish::Full,
@@ -230,15 +233,13 @@ impl Answer {
         block: &Value,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Fault> {
+        let kind = kind_of(block);
+        if kind == "tool_use" && self.is_begun_again(index, block) {
+            return Ok(());
+        }
         // Some give every block the same index, or never say that one ends.
         self.end_block(index, deltas);
-        self.blocks += 1;
-        if self.blocks > MOST_BLOCKS {
-            let what = format!("it has more than {MOST_BLOCKS} blocks");
-            return Err(broken(&self.provider, &what));
-        }
         (self.has_message, self.newest) = (true, index);
-        let kind = text(block, "type");
         if kind != "text" {
             self.text.end(deltas);
         }
@@ -246,13 +247,42 @@ impl Answer {
             "text" => Block::Text,
             "thinking" => Block::Thinking { is_told: false },
             "tool_use" => self.begin_call(block, deltas),
+            "redacted_thinking" => {
+                self.take_redacted(text(block, "data"), deltas);
+                Block::Other
+            }
+            // What comes of it says what it is.
+            "" => return self.count_block(),
             _ => Block::Other,
         };
-        self.open.insert(index, begun);
+        self.open_block(index, begun)?;
         match kind {
             "text" | "thinking" => self.add(index, block, deltas),
-            "redacted_thinking" => self.take_redacted(text(block, "data"), deltas),
-            _ => (),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether the start of a call is told again before any of its arguments.
+    fn is_begun_again(&self, index: u64, block: &Value) -> bool {
+        match self.open.get(&index) {
+            Some(Block::Call { id, given, is_told: false, .. }) => {
+                !id.is_empty() && id == text(block, "id") && *given == arguments(&block["input"])
+            }
+            _ => false,
+        }
+    }
+
+    fn open_block(&mut self, index: u64, block: Block) -> Result<(), Fault> {
+        self.goes_on = true;
+        self.open.insert(index, block);
+        self.count_block()
+    }
+
+    fn count_block(&mut self) -> Result<(), Fault> {
+        self.blocks += 1;
+        if self.blocks > MOST_BLOCKS {
+            let what = format!("it has more than {MOST_BLOCKS} blocks");
+            return Err(broken(&self.provider, &what));
         }
         Ok(())
     }
@@ -262,16 +292,14 @@ impl Answer {
         let (id, name, slot) = (word("id"), word("name"), self.calls);
         self.calls += 1;
         self.said += id.iter().chain(&name).map(String::len).sum::<usize>();
-        let piece = CallPiece { slot, id, name, arguments: String::new() };
-        deltas.push(Delta::ToolCall(piece));
-        // An empty object only says that the pieces are still to come.
-        let given = match &block["input"] {
-            Value::Object(it) if it.is_empty() => String::new(),
-            Value::Null => String::new(),
-            Value::String(it) => it.clone(),
-            it => it.to_string(),
+        let begun = Block::Call {
+            slot,
+            id: text(block, "id").to_owned(),
+            given: arguments(&block["input"]),
+            is_told: false,
         };
-        Block::Call { slot, given }
+        deltas.push(Delta::ToolCall(CallPiece { slot, id, name, arguments: String::new() }));
+        begun
     }
 
     fn take_redacted(&mut self, data: &str, deltas: &mut Vec<Delta>) {
@@ -283,30 +311,95 @@ impl Answer {
 
     /// More of a block: each field of it is named as in the block itself, but
     /// for the arguments of a call.
-    fn add(&mut self, index: u64, more: &Value, deltas: &mut Vec<Delta>) {
-        let Some(block) = self.open.get_mut(&index) else { return };
+    fn add(&mut self, index: u64, more: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
         let before = deltas.len();
-        match block {
-            Block::Text => self.text.feed(text(more, "text"), deltas),
-            Block::Thinking { is_told } => {
-                add_thinking(is_told, text(more, "thinking"), text(more, "signature"), deltas);
-            }
-            Block::Call { slot, given } => {
-                let arguments = text(more, "partial_json");
-                if !arguments.is_empty() {
-                    given.clear();
-                    deltas.push(piece(*slot, arguments.to_owned()));
-                }
-            }
-            Block::Other => (),
+        let said = text(more, "text");
+        if !said.is_empty() && self.make_room(index, Block::Text, deltas)? {
+            self.text.feed(said, deltas);
         }
+        self.add_thinking(index, text(more, "thinking"), text(more, "signature"), deltas)?;
+        self.add_arguments(index, arguments(&more["partial_json"]), deltas)?;
         self.said += deltas[before..].iter().map(size).sum::<usize>();
+        Ok(())
+    }
+
+    /// A signature is of a thought, also where the provider keeps the thought to
+    /// itself; what has begun as anything else has none.
+    fn add_thinking(
+        &mut self,
+        index: u64,
+        more: &str,
+        signature: &str,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Fault> {
+        let is_of_thought = matches!(self.open.get(&index), None | Some(Block::Thinking { .. }));
+        let signature = if is_of_thought || !more.is_empty() { signature } else { "" };
+        let is_nothing = more.is_empty() && signature.is_empty();
+        if is_nothing || !self.make_room(index, Block::Thinking { is_told: false }, deltas)? {
+            return Ok(());
+        }
+        if let Some(Block::Thinking { is_told }) = self.open.get_mut(&index)
+            && (!std::mem::replace(is_told, true) || !more.is_empty())
+        {
+            deltas.push(Delta::Thinking(more.to_owned()));
+        }
+        if !signature.is_empty() {
+            deltas.push(Delta::Signature(signature.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn add_arguments(
+        &mut self,
+        index: u64,
+        more: String,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Fault> {
+        if more.is_empty() {
+            return Ok(());
+        }
+        self.goes_on = true;
+        match self.open.get_mut(&index) {
+            Some(Block::Call { slot, given, is_told, .. }) => {
+                given.clear();
+                *is_told = true;
+                deltas.push(piece(*slot, more));
+                Ok(())
+            }
+            Some(Block::Other) => Ok(()),
+            _ => Err(broken(&self.provider, "arguments came of a call that is not there")),
+        }
+    }
+
+    /// Sees to it that the block of that index is of the kind of this one, so
+    /// that more can be said of it; `false` if it is one that nobody asked for.
+    fn make_room(
+        &mut self,
+        index: u64,
+        block: Block,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<bool, Fault> {
+        self.goes_on = true;
+        match (self.open.get(&index), &block) {
+            (Some(Block::Other), _) => return Ok(false),
+            (Some(Block::Text), Block::Text)
+            | (Some(Block::Thinking { .. }), Block::Thinking { .. }) => return Ok(true),
+            _ => (),
+        }
+        // Its start is lost, or the start of what comes now.
+        self.end_block(index, deltas);
+        (self.has_message, self.newest) = (true, index);
+        if !matches!(block, Block::Text) {
+            self.text.end(deltas);
+        }
+        self.open_block(index, block)?;
+        Ok(true)
     }
 
     fn end_block(&mut self, index: u64, deltas: &mut Vec<Delta>) {
         match self.open.remove(&index) {
             Some(Block::Text) => self.text.end(deltas),
-            Some(Block::Call { slot, given }) if !given.is_empty() => {
+            Some(Block::Call { slot, given, .. }) if !given.is_empty() => {
                 self.said += given.len();
                 deltas.push(piece(slot, given));
             }
@@ -352,27 +445,10 @@ impl Answer {
     }
 }
 
-/// A signature is of a thought, also where the provider keeps the thought to
-/// itself.
-fn add_thinking(is_told: &mut bool, more: &str, signature: &str, deltas: &mut Vec<Delta>) {
-    if !more.is_empty() || (!signature.is_empty() && !*is_told) {
-        *is_told = true;
-        deltas.push(Delta::Thinking(more.to_owned()));
-    }
-    if !signature.is_empty() {
-        deltas.push(Delta::Signature(signature.to_owned()));
-    }
-}
-
-fn piece(slot: u64, arguments: String) -> Delta {
-    Delta::ToolCall(CallPiece { slot, arguments, ..CallPiece::default() })
-}
-
-/// Bytes of what the model said.
-fn size(delta: &Delta) -> usize {
-    match delta {
-        Delta::Text(it) | Delta::Thinking(it) | Delta::Signature(it) => it.len(),
-        Delta::ToolCall(it) => it.arguments.len(),
-        _ => 0,
+fn is_error(field: &Value) -> bool {
+    match field {
+        Value::Object(fields) => !fields.is_empty(),
+        Value::String(text) => !text.is_empty(),
+        _ => false,
     }
 }

@@ -3,11 +3,13 @@
 //! first in the message after their calls, nothing is empty, and what a model
 //! signed goes back as it came or not at all.
 
+mod block;
 mod decode;
 mod encode;
 mod thinking;
 mod usage;
 
+use super::once::Once;
 use super::{Decoder, Fault, Origin, Provider, Request, Wire};
 use decode::Answer;
 
@@ -41,7 +43,7 @@ impl Provider for Anthropic {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Answer::new(&self.provider))
+        Box::new(Once::new(Answer::new(&self.provider)))
     }
 
     fn question(&self, base_url: &str) -> Wire {
@@ -68,5 +70,6 @@ fn owned((name, value): (&str, &str)) -> (String, String) {
 mod tests {
     mod decode;
     mod encode;
+    mod hostile;
     mod transcripts;
 }

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::message::Usage;
-use crate::provider::field::number;
+use crate::provider::field::tokens;
 
 /// Tokens so far.
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ impl Counts {
         ];
         let mut is_told = false;
         for (name, count) in kinds {
-            if let Some(told) = told.get(name).and_then(number).filter(|it| *it > 0) {
+            if let Some(told) = told.get(name).and_then(tokens).filter(|it| *it > 0) {
                 *count = told;
                 is_told = true;
             }

@@ -9,6 +9,10 @@ use serde_json::{Map, Value};
 use super::{Assembly, Part, unfinished};
 use crate::message::{StopReason, ToolCall, Usage};
 
+/// Bytes of arguments that are read for one line, of all calls together: each
+/// line reads them anew.
+const MOST_ARGUMENTS: usize = 256 * 1024;
+
 /// An answer on its way, as its JSON.
 #[derive(Clone, Copy, Debug)]
 pub struct SoFar<'a>(pub(super) &'a Assembly);
@@ -63,11 +67,14 @@ impl Serialize for SoFar<'_> {
 impl Serialize for Parts<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let mut list = to.serialize_seq(Some(self.0.len()))?;
+        let mut room = MOST_ARGUMENTS;
         for part in self.0 {
             match part {
                 Part::Done(block) => list.serialize_element(block)?,
                 Part::Call { call, arguments } => {
-                    list.serialize_element(&Call::of(call, arguments))?;
+                    let seen = &arguments[..arguments.floor_char_boundary(room)];
+                    room -= seen.len();
+                    list.serialize_element(&Call::of(call, seen))?;
                 }
             }
         }
@@ -110,6 +117,19 @@ mod tests {
     fn call(arguments: &str) -> Delta {
         let (id, name) = (Some("c".to_owned()), Some("exec".to_owned()));
         Delta::ToolCall(CallPiece { slot: 0, id, name, arguments: arguments.into() })
+    }
+
+    #[test]
+    fn of_arguments_without_end_the_beginning_is_shown() {
+        let long = format!("{{\"a\": \"é{}", "x".repeat(2 * MOST_ARGUMENTS));
+        let mut more = CallPiece { slot: 1, ..CallPiece::default() };
+        more.arguments = "{\"a\": 1}".into();
+        let assembly = assembly(&[call(&long), Delta::ToolCall(more)]);
+        let message = serde_json::to_value(assembly.so_far()).unwrap_or_default();
+        let shown = message["content"][0]["arguments"]["a"].as_str().unwrap_or_default();
+        assert!(shown.starts_with("éx") && shown.len() < MOST_ARGUMENTS, "{}", shown.len());
+        assert!(shown.len() > MOST_ARGUMENTS - 20, "{}", shown.len());
+        assert_eq!(message["content"][1]["arguments"], json!({}), "there is no room for more");
     }
 
     #[test]

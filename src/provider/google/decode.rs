@@ -2,7 +2,8 @@
 //! stream. Every field is optional and may be null; a piece that says nothing
 //! is passed over, but one that does not read fails the call, since what it
 //! said is lost. The protocol has no end mark: an answer is whole when it has
-//! said why it ends and its bytes have ended.
+//! said why it ends and its bytes have ended. Where it goes on after that word,
+//! it has to be said again.
 
 use serde_json::Value;
 
@@ -40,6 +41,8 @@ pub(super) struct Answer {
     /// What came last, as long as it has no signature.
     unsigned: Option<Kind>,
     finish: Option<Finish>,
+    /// Whether something was said after that word.
+    goes_on: bool,
     is_done: bool,
 }
 
@@ -77,6 +80,7 @@ impl Answer {
             said: 0,
             unsigned: None,
             finish: None,
+            goes_on: false,
             is_done: false,
         }
     }
@@ -103,10 +107,18 @@ impl Decoder for Answer {
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        if let Form::Events(mut reader) = std::mem::replace(&mut self.form, Form::Unknown) {
-            let mut events = Vec::new();
-            reader.end(&mut events);
-            self.take_events(events, deltas)?;
+        match std::mem::replace(&mut self.form, Form::Unknown) {
+            Form::Unknown => (),
+            Form::Events(mut reader) => {
+                let mut events = Vec::new();
+                reader.end(&mut events);
+                self.take_events(events, deltas)?;
+            }
+            Form::Objects(reader) => self.goes_on |= !reader.is_at_end(),
+        }
+        if self.goes_on {
+            self.end_text(deltas);
+            return Ok(());
         }
         self.finish(deltas);
         Ok(())
@@ -164,12 +176,12 @@ impl Answer {
 
     fn failed(&self, piece: &[u8]) -> Fault {
         let text = || Value::String(String::from_utf8_lossy(piece).into_owned());
-        let error = json::read(piece, json::MOST_VALUES).unwrap_or_else(|_| text());
+        let error = json::read_event(piece).unwrap_or_else(|_| text());
         failure::of_error(&self.provider, &error)
     }
 
     fn take_piece(&mut self, piece: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let value = json::read(piece, json::MOST_VALUES)
+        let value = json::read_event(piece)
             .map_err(|it| self.broken(&format!("a piece is {it}: {}", beginning(piece))))?;
         match &value {
             Value::Array(items) => items.iter().try_for_each(|it| self.take_response(it, deltas)),
@@ -187,9 +199,8 @@ impl Answer {
             deltas.push(Delta::Usage(self.counts.usage()));
         }
         self.look_for_block(response)?;
-        if let Some(candidate) = first_candidate(response) {
-            let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
-            for part in parts.into_iter().flatten() {
+        for candidate in first_candidates(response) {
+            for part in parts_of(candidate) {
                 self.take_part(part, deltas)?;
             }
             self.take_reason(candidate)?;
@@ -217,16 +228,19 @@ impl Answer {
 
     fn take_part(&mut self, part: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
         let signature = text(part, "thoughtSignature");
-        let kind = if let Some(call) = part.get("functionCall").filter(|it| it.is_object()) {
-            self.take_call(call, deltas)?;
-            Kind::Call
-        } else if part.get("thought") == Some(&Value::Bool(true)) {
-            self.take_thought(text(part, "text"), deltas);
-            Kind::Thinking
+        let said = text(part, "text");
+        let mut kind = Kind::Text;
+        if part.get("thought") == Some(&Value::Bool(true)) {
+            self.take_thought(said, deltas);
+            kind = Kind::Thinking;
         } else {
-            self.take_text(text(part, "text"), deltas);
-            Kind::Text
-        };
+            self.take_text(said, deltas);
+        }
+        // One that is no object is a call all the same, of which the model hears.
+        if let Some(call) = part.get("functionCall").filter(|it| !it.is_null()) {
+            self.take_call(call, deltas)?;
+            kind = Kind::Call;
+        }
         if !signature.is_empty() {
             self.sign(kind, signature, deltas);
         }
@@ -246,6 +260,7 @@ impl Answer {
             arguments: arguments(call.get("args")),
         };
         self.calls += 1;
+        self.goes_on = true;
         self.said += text(call, "id").len() + text(call, "name").len() + piece.arguments.len();
         self.unsigned = Some(Kind::Call);
         deltas.push(Delta::ToolCall(piece));
@@ -254,6 +269,7 @@ impl Answer {
 
     fn take_thought(&mut self, thought: &str, deltas: &mut Vec<Delta>) {
         if !thought.is_empty() {
+            self.goes_on = true;
             self.said += thought.len();
             self.unsigned = Some(Kind::Thinking);
             deltas.push(Delta::Thinking(thought.to_owned()));
@@ -263,6 +279,7 @@ impl Answer {
     fn take_text(&mut self, said: &str, deltas: &mut Vec<Delta>) {
         if !said.is_empty() {
             let before = deltas.len();
+            self.goes_on = true;
             self.said += said.len();
             self.content.feed(said, deltas);
             self.note_kind(&deltas[before..]);
@@ -305,7 +322,7 @@ impl Answer {
 
     fn take_reason(&mut self, candidate: &Value) -> Result<(), Fault> {
         match text(candidate, "finishReason") {
-            "" | "FINISH_REASON_UNSPECIFIED" => (),
+            "" | "FINISH_REASON_UNSPECIFIED" => return Ok(()),
             // Some say it in every piece.
             "STOP" => self.finish = self.finish.or(Some(Finish::Stop)),
             "MAX_TOKENS" => self.finish = Some(Finish::Length),
@@ -314,6 +331,7 @@ impl Answer {
                 return Err(self.fault_of(&failure::one_line(reason), &told));
             }
         }
+        self.goes_on = false;
         Ok(())
     }
 
@@ -383,10 +401,25 @@ fn has_error(response: &Value) -> bool {
     }
 }
 
-/// The candidate that counts: we ask for one.
-fn first_candidate(response: &Value) -> Option<&Value> {
-    let mut candidates = response.get("candidates")?.as_array()?.iter();
-    candidates.find(|it| it.get("index").and_then(number).unwrap_or_default() == 0)
+/// What a response has of the candidate that counts: we ask for one. Where none
+/// has an index it is the first.
+fn first_candidates(response: &Value) -> impl Iterator<Item = &Value> {
+    let candidates = response.get("candidates").and_then(Value::as_array).into_iter().flatten();
+    let index = |it: &Value| it.get("index").and_then(number);
+    let counted = candidates.enumerate().filter(move |(place, it)| match index(it) {
+        Some(index) => index == 0,
+        None => *place == 0,
+    });
+    counted.map(|it| it.1)
+}
+
+/// The parts of a candidate: a list of them, or one by itself.
+fn parts_of(candidate: &Value) -> &[Value] {
+    match candidate.pointer("/content/parts") {
+        Some(Value::Array(it)) => it,
+        Some(it @ Value::Object(_)) => std::slice::from_ref(it),
+        _ => &[],
+    }
 }
 
 /// What the provider says of a reason, to stand behind it.

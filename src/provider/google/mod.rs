@@ -10,6 +10,7 @@ mod objects;
 mod schema;
 mod usage;
 
+use super::once::Once;
 use super::{Decoder, Fault, Origin, Provider, Request, Wire};
 use decode::Answer;
 
@@ -37,7 +38,7 @@ impl Provider for Google {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Answer::new(&self.provider))
+        Box::new(Once::new(Answer::new(&self.provider)))
     }
 
     fn question(&self, _base_url: &str) -> Wire {
@@ -77,6 +78,7 @@ fn escaped(id: &str) -> String {
 mod tests {
     mod decode;
     mod encode;
+    mod hostile;
     mod transcripts;
 
     use super::path;

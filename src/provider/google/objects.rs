@@ -23,6 +23,8 @@ pub(super) struct ObjectReader {
     object: Vec<u8>,
     /// Brackets of the object that are open.
     depth: usize,
+    /// Lists around the objects that are open.
+    lists: usize,
     in_string: bool,
     is_escaped: bool,
 }
@@ -48,6 +50,7 @@ impl ObjectReader {
     ) -> Result<(), Unreadable> {
         for byte in bytes {
             if self.depth == 0 && !begins_object(*byte)? {
+                self.count_list(*byte);
                 continue;
             }
             if self.object.len() == LARGEST_OBJECT {
@@ -60,6 +63,19 @@ impl ObjectReader {
             }
         }
         Ok(())
+    }
+
+    /// Whether nothing is open, so that the bytes may end here.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.depth == 0 && self.lists == 0
+    }
+
+    fn count_list(&mut self, byte: u8) {
+        match byte {
+            b'[' => self.lists = self.lists.saturating_add(1),
+            b']' => self.lists = self.lists.saturating_sub(1),
+            _ => (),
+        }
     }
 
     fn count(&mut self, byte: u8) {
@@ -109,6 +125,26 @@ mod tests {
         check("{\"a\":1}\n{\"b\":2}", &["{\"a\":1}", "{\"b\":2}"]);
         check(r#"[{"a}\"{\\":"}é"},{"#, &[r#"{"a}\"{\\":"}é"}"#]);
         check("[", &[]);
+    }
+
+    #[test]
+    fn it_may_end_where_nothing_is_open() {
+        for (text, want) in [
+            ("", true),
+            ("{}", true),
+            ("{} {}", true),
+            ("[{}]", true),
+            ("[{},", false),
+            ("[{}", false),
+            ("{", false),
+            ("[{}]{\"a", false),
+            ("[", false),
+            ("]", true),
+        ] {
+            let mut reader = ObjectReader::default();
+            assert!(reader.feed(text.as_bytes(), &mut Vec::new()).is_ok());
+            assert_eq!(reader.is_at_end(), want, "{text}");
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use serde_json::Value;
 
 use crate::message::Usage;
-use crate::provider::field::number;
+use crate::provider::field::{tokens, within};
 
 /// What was told so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Counts {
             ("thoughtsTokenCount", &mut self.thought),
             ("totalTokenCount", &mut self.total),
         ] {
-            let count = told.get(name).and_then(number).filter(|it| *it > 0);
+            let count = told.get(name).and_then(tokens).filter(|it| *it > 0);
             *place = count.unwrap_or(*place);
         }
         *self != before
@@ -43,14 +43,14 @@ impl Counts {
 
     /// The same in our words.
     pub(super) fn usage(self) -> Usage {
-        let cache_read = self.cached.min(self.prompt);
+        let cache_read = within(self.cached, self.prompt);
         let read = self.prompt.saturating_add(self.tools);
         // Google counts the thinking beside the answer; some who speak its
         // protocol count it within.
         let is_within = self.thought <= self.said && read.saturating_add(self.said) == self.total;
         let beside = if is_within { 0 } else { self.thought };
         Usage {
-            input: read - cache_read,
+            input: read.saturating_sub(cache_read),
             output: self.said.saturating_add(beside),
             cache_read,
             total_tokens: self.total,

@@ -136,11 +136,15 @@ impl Post {
         }
     }
 
-    /// The connection broke. Where the model has said why it stops, nothing
-    /// but the end mark is missing.
+    /// The bytes broke off: by the other side in the middle of a body, whose
+    /// rest nobody knows, or by us, since the other side was silent. Where the
+    /// model had said why it stops, the latter has nothing more to say.
     fn break_off(&self, error: &io::Error, exchange: &mut Exchange) -> Result<(), Fault> {
         let ended = exchange.end();
-        if exchange.has_stopped() { ended } else { Err(fault::of_answer(&self.target, error)) }
+        if exchange.has_stopped() && exchange.is_called_off() {
+            return ended;
+        }
+        Err(fault::of_answer(&self.target, error))
     }
 
     fn read_refusal(&self, response: Response<Body>) -> Fault {

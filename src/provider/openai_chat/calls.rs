@@ -12,6 +12,10 @@ use crate::provider::{CallPiece, Delta};
 /// Most calls of one answer.
 const MOST_CALLS: usize = 1_024;
 
+/// A name in pieces that is longer is told no further, in bytes: it is told anew
+/// with each.
+const LONGEST_NAME: usize = 1_024;
+
 /// The answer has more than [`MOST_CALLS`] calls.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TooMany;
@@ -111,11 +115,16 @@ impl Calls {
 
     /// Whether a piece that seems to continue a call is another call's start.
     fn begins_another(&self, call: &Call, place: usize, piece: &Piece<'_>) -> bool {
-        if piece.name.is_empty() || (!piece.id.is_empty() && piece.id == call.id) {
+        if piece.name.is_empty() {
             return false;
         }
-        let other_id = !piece.id.is_empty() && !call.id.is_empty();
         let is_whole = call.arguments.is_whole();
+        if !piece.id.is_empty() && piece.id == call.id {
+            // A stuttering server tells it again: a call of its own, which is
+            // held against the other one when all are there.
+            return is_whole && !piece.arguments.trim().is_empty();
+        }
+        let other_id = !piece.id.is_empty() && !call.id.is_empty();
         match piece.index {
             Some(_) => {
                 (other_id && (is_whole || !is_continued(&call.name, piece.name)))
@@ -160,7 +169,7 @@ impl Call {
             self.name = piece.to_owned();
             return true;
         }
-        let in_pieces = !self.arguments.begun;
+        let in_pieces = !self.arguments.begun && self.name.len() <= LONGEST_NAME;
         if in_pieces {
             self.name.push_str(piece);
         }

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::calls::Calls;
 use crate::message::{StopReason, Usage};
 use crate::provider::body::{Body, Rest, beginning, broken};
-use crate::provider::field::{number, text};
+use crate::provider::field::{number, text, tokens, within};
 use crate::provider::sse::Event;
 use crate::provider::think::ThinkSplitter;
 use crate::provider::{Decoder, Delta, Fault, failure, json};
@@ -26,6 +26,8 @@ pub(super) struct Answer {
     said: usize,
     has_choice: bool,
     finish: Option<Finish>,
+    /// Whether something was said after that word.
+    goes_on: bool,
     is_done: bool,
 }
 
@@ -48,6 +50,7 @@ impl Answer {
             said: 0,
             has_choice: false,
             finish: None,
+            goes_on: false,
             is_done: false,
         }
     }
@@ -74,13 +77,13 @@ impl Decoder for Answer {
                 return self.finish(deltas);
             }
         }
-        match self.finish {
-            Some(_) => self.finish(deltas),
-            None => {
-                self.content.end(deltas);
-                Ok(())
-            }
+        // Who has said that it ends and then goes on has ended only where the
+        // end mark says so.
+        if self.finish.is_some() && !self.goes_on {
+            return self.finish(deltas);
         }
+        self.content.end(deltas);
+        Ok(())
     }
 
     fn is_done(&self) -> bool {
@@ -112,12 +115,12 @@ impl Answer {
 
     fn failed(&self, chunk: &[u8]) -> Fault {
         let text = || Value::String(String::from_utf8_lossy(chunk).into_owned());
-        let error = json::read(chunk, json::MOST_VALUES).unwrap_or_else(|_| text());
+        let error = json::read_event(chunk).unwrap_or_else(|_| text());
         failure::of_error(&self.provider, &error)
     }
 
     fn take_chunk(&mut self, chunk: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let value = json::read(chunk, json::MOST_VALUES).map_err(|it| {
+        let value = json::read_event(chunk).map_err(|it| {
             broken(&self.provider, &format!("a piece is {it}: {}", beginning(chunk)))
         })?;
         if let Some(error) = error_in(&value) {
@@ -127,11 +130,10 @@ impl Answer {
             let what = format!("a piece is not an object: {}", beginning(chunk));
             return Err(broken(&self.provider, &what));
         }
-        let choice = first_choice(&value);
-        if let Some(choice) = choice {
+        for choice in first_choices(&value) {
             self.take_choice(choice, deltas)?;
         }
-        deltas.extend(usage_in(&value, choice).map(Delta::Usage));
+        deltas.extend(usage_in(&value).map(Delta::Usage));
         if self.said > LARGEST_ANSWER {
             return Err(broken(
                 &self.provider,
@@ -142,21 +144,28 @@ impl Answer {
     }
 
     fn take_choice(&mut self, choice: &Value, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let delta = choice.get("delta").filter(|it| it.is_object());
-        // A whole message is what there is where nothing was streamed; after
-        // that it would say the same again.
-        let nothing_yet = self.said == 0 && self.calls.is_empty();
-        let message = choice.get("message").filter(|it| it.is_object() && nothing_yet);
-        if let Some(said) = delta.or(message) {
-            self.has_choice = true;
-            self.take_said(said, deltas)?;
+        let before = self.said;
+        for form in ["delta", "message"] {
+            // A whole message is what there is where nothing was streamed; after
+            // that it would say the same again.
+            let is_news = form == "delta" || (self.said == 0 && self.calls.is_empty());
+            if let Some(said) = choice.get(form).filter(|it| it.is_object() && is_news) {
+                self.has_choice = true;
+                self.take_said(said, deltas)?;
+            }
         }
+        self.goes_on |= self.said > before;
         if let Some(error) = choice.get("error").filter(|it| it.is_object()) {
             return Err(failure::of_error(&self.provider, error));
         }
         let reason = text(choice, "finish_reason");
         if !reason.is_empty() {
-            self.finish = Some(self.finish_of(reason)?);
+            let finish = self.finish_of(reason)?;
+            self.goes_on = false;
+            // What was cut or withheld does not become whole by another word.
+            if matches!(self.finish, None | Some(Finish::Stop)) {
+                self.finish = Some(finish);
+            }
         }
         Ok(())
     }
@@ -172,20 +181,20 @@ impl Answer {
             _ => self.take_text(text(said, "content"), deltas),
         }
         self.take_text(text(said, "refusal"), deltas);
-        let pieces = said.get("tool_calls").and_then(Value::as_array);
-        let old_form = said.get("function_call").filter(|it| it.is_object());
-        let pieces = pieces.map(Vec::as_slice).or(old_form.map(std::slice::from_ref));
+        let pieces = ["tool_calls", "function_call"].map(|it| pieces_of(said.get(it)));
+        let pieces = pieces.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
         let before = deltas.len();
-        self.calls
-            .take(pieces.unwrap_or_default(), deltas)
-            .map_err(|it| broken(&self.provider, &it.to_string()))?;
+        self.calls.take(pieces, deltas).map_err(|it| broken(&self.provider, &it.to_string()))?;
         self.said += deltas[before..].iter().map(size_of_call).sum::<usize>();
         Ok(())
     }
 
     fn take_part(&mut self, part: &Value, deltas: &mut Vec<Delta>) {
+        if let Some(text) = part.as_str() {
+            return self.take_text(text, deltas);
+        }
         match text(part, "type") {
-            "text" | "output_text" => self.take_text(text(part, "text"), deltas),
+            "" | "text" | "output_text" => self.take_text(text(part, "text"), deltas),
             "refusal" => self.take_text(text(part, "refusal"), deltas),
             "thinking" => {
                 let inner = part.get("thinking").and_then(Value::as_array);
@@ -254,21 +263,36 @@ fn error_in(chunk: &Value) -> Option<&Value> {
     inner.map(|_| chunk).or(is_error.then_some(chunk))
 }
 
-/// The choice that counts: we ask for one.
-fn first_choice(chunk: &Value) -> Option<&Value> {
-    let mut choices = chunk.get("choices")?.as_array()?.iter();
-    choices.find(|it| it.get("index").and_then(number).unwrap_or_default() == 0)
+/// Pieces of calls: a list of them, or one by itself.
+fn pieces_of(field: Option<&Value>) -> &[Value] {
+    match field {
+        Some(Value::Array(it)) => it,
+        Some(it @ Value::Object(_)) => std::slice::from_ref(it),
+        _ => &[],
+    }
+}
+
+/// What a chunk has of the choice that counts: we ask for one. Where none has
+/// an index it is the first.
+fn first_choices(chunk: &Value) -> impl Iterator<Item = &Value> {
+    let choices = chunk.get("choices").and_then(Value::as_array).into_iter().flatten();
+    let index = |it: &Value| it.get("index").and_then(number);
+    let counted = choices.enumerate().filter(move |(place, it)| match index(it) {
+        Some(index) => index == 0,
+        None => *place == 0,
+    });
+    counted.map(|it| it.1)
 }
 
 /// The usage in a chunk, wherever its server puts it.
-fn usage_in(chunk: &Value, choice: Option<&Value>) -> Option<Usage> {
-    let places =
-        [chunk.get("usage"), choice.and_then(|it| it.get("usage")), chunk.pointer("/x_groq/usage")];
+fn usage_in(chunk: &Value) -> Option<Usage> {
+    let in_choice = first_choices(chunk).next().and_then(|it| it.get("usage"));
+    let places = [chunk.get("usage"), in_choice, chunk.pointer("/x_groq/usage")];
     places.into_iter().flatten().find_map(read_usage)
 }
 
 fn read_usage(usage: &Value) -> Option<Usage> {
-    let count = |path: &str| usage.pointer(path).and_then(number).unwrap_or_default();
+    let count = |path: &str| usage.pointer(path).and_then(tokens).unwrap_or_default();
     let first = |paths: &[&str]| paths.iter().map(|it| count(it)).find(|it| *it > 0).unwrap_or(0);
     let (prompt, said) = (count("/prompt_tokens"), count("/completion_tokens"));
     let total = count("/total_tokens");
@@ -277,13 +301,14 @@ fn read_usage(usage: &Value) -> Option<Usage> {
     }
     let cached =
         ["/prompt_tokens_details/cached_tokens", "/prompt_cache_hit_tokens", "/cached_tokens"];
-    let cache_read = first(&cached).min(prompt);
-    let cache_write = count("/prompt_tokens_details/cache_write_tokens").min(prompt - cache_read);
+    let cache_read = within(first(&cached), prompt);
+    let uncached = prompt.saturating_sub(cache_read);
+    let cache_write = within(count("/prompt_tokens_details/cache_write_tokens"), uncached);
     // Some count the thinking beside the answer, most within it.
     let thought = count("/completion_tokens_details/reasoning_tokens");
     let beside = prompt.saturating_add(said).saturating_add(thought) == total;
     Some(Usage {
-        input: prompt - cache_read - cache_write,
+        input: uncached.saturating_sub(cache_write),
         output: if beside { said.saturating_add(thought) } else { said },
         cache_read,
         cache_write,

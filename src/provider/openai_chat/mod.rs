@@ -7,6 +7,7 @@ mod calls;
 mod decode;
 mod encode;
 
+use super::once::Once;
 use super::{Decoder, Fault, Origin, Provider, Request, Wire};
 use decode::Answer;
 
@@ -34,7 +35,7 @@ impl Provider for OpenAiChat {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Answer::new(&self.provider))
+        Box::new(Once::new(Answer::new(&self.provider)))
     }
 }
 
@@ -42,4 +43,5 @@ impl Provider for OpenAiChat {
 mod tests {
     mod decode;
     mod encode;
+    mod hostile;
 }

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::items::{Items, Kind};
 use crate::message::{StopReason, Usage};
 use crate::provider::body::{Body, Rest, beginning, broken};
-use crate::provider::field::{number, text};
+use crate::provider::field::{text, tokens, within};
 use crate::provider::sse::Event;
 use crate::provider::{Decoder, Delta, Fault, failure, json};
 
@@ -56,7 +56,7 @@ impl Decoder for Reply {
             Rest::Whole(body) => self.take_whole(&body, deltas)?,
             Rest::Events(mut events) => {
                 // A last event that does not read was cut, and with it the answer.
-                let reads = |it: &Event| json::read(&it.data, json::MOST_VALUES).is_ok();
+                let reads = |it: &Event| json::read_event(&it.data).is_ok();
                 events.retain(|it| it.name == "error" || reads(it));
                 self.take_events(events, deltas)?;
             }
@@ -90,7 +90,7 @@ impl Reply {
         piece: &[u8],
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Fault> {
-        let event = match json::read(piece, json::MOST_VALUES) {
+        let event = match json::read_event(piece) {
             Ok(it) if it.is_object() => it,
             // The text of an error is one.
             Ok(it) if name == "error" => return Err(failure::of_error(&self.provider, &it)),
@@ -128,6 +128,8 @@ impl Reply {
             "reasoning_summary_text.done" | "reasoning_text.done" => {
                 items.say_whole(Kind::Reasoning, event, deltas)
             }
+            "content_part.done" => items.say_whole(kind_of_part(event), event, deltas),
+            "reasoning_summary_part.done" => items.say_whole(Kind::Reasoning, event, deltas),
             "function_call_arguments.delta" => items.say(Kind::Call, event, deltas),
             "function_call_arguments.done" => items.say_whole(Kind::Call, event, deltas),
             "completed" | "done" | "incomplete" | "failed" | "cancelled" => {
@@ -141,8 +143,8 @@ impl Reply {
 
     /// An answer that is one JSON value, which says all there is.
     fn take_whole(&mut self, body: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let value = json::read(body, json::MOST_VALUES)
-            .map_err(|what| self.broken(&format!("it is {what}"), body))?;
+        let value =
+            json::read_event(body).map_err(|what| self.broken(&format!("it is {what}"), body))?;
         if is_error(&value) || value.is_array() {
             return Err(failure::of_error(&self.provider, &value));
         }
@@ -193,6 +195,14 @@ impl Reply {
     }
 }
 
+/// What a part of an item is of.
+fn kind_of_part(event: &Value) -> Kind {
+    match event.pointer("/part/type").and_then(Value::as_str) {
+        Some("reasoning_text" | "summary_text") => Kind::Reasoning,
+        _ => Kind::Message,
+    }
+}
+
 /// Whether an object is an error in place of an answer. A response has the
 /// field as well, and it is null.
 fn is_error(value: &Value) -> bool {
@@ -235,16 +245,17 @@ fn withheld(provider: &str, reason: &str) -> Fault {
 /// Tokens. What came from the cache counts within what was read, thinking
 /// within what was written.
 fn read_usage(usage: &Value) -> Option<Usage> {
-    let count = |path: &str| usage.pointer(path).and_then(number).unwrap_or_default();
+    let count = |path: &str| usage.pointer(path).and_then(tokens).unwrap_or_default();
     let (read, written, total) =
         (count("/input_tokens"), count("/output_tokens"), count("/total_tokens"));
     if read == 0 && written == 0 && total == 0 {
         return None;
     }
-    let cache_read = count("/input_tokens_details/cached_tokens").min(read);
-    let cache_write = count("/input_tokens_details/cache_write_tokens").min(read - cache_read);
+    let cache_read = within(count("/input_tokens_details/cached_tokens"), read);
+    let uncached = read.saturating_sub(cache_read);
+    let cache_write = within(count("/input_tokens_details/cache_write_tokens"), uncached);
     Some(Usage {
-        input: read - cache_read - cache_write,
+        input: uncached.saturating_sub(cache_write),
         output: written,
         cache_read,
         cache_write,

@@ -4,9 +4,16 @@
 //! looked at. What came in pieces is not taken again where it stands as a whole;
 //! what never came in pieces is taken from there.
 
+mod complete;
+mod heard;
+mod item;
+
 use std::fmt;
 
 use serde_json::Value;
+
+pub(super) use item::Kind;
+use item::{Item, Part, arguments, part_of, parts, text_of, whole_text};
 
 use super::opaque;
 use crate::provider::field::{number, text};
@@ -26,16 +33,6 @@ pub(super) enum Excess {
     Bytes,
 }
 
-/// What an item is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    Reasoning,
-    Message,
-    Call,
-    /// What we never asked for.
-    Other,
-}
-
 /// The items of one answer on their way.
 #[derive(Debug, Default)]
 pub(super) struct Items {
@@ -50,29 +47,6 @@ pub(super) struct Items {
     lacks: bool,
 }
 
-#[derive(Debug)]
-struct Item {
-    kind: Kind,
-    id: String,
-    place: Option<u64>,
-    /// Whether text, thinking or arguments of it have come.
-    has_spoken: bool,
-    /// The part of it that spoke last, where that was said.
-    part: Option<Part>,
-    /// Whether text of it has come, apart from thinking within.
-    shows: bool,
-    /// Whether its call's id is told.
-    has_id: bool,
-    /// Whether its call's tool is told.
-    has_name: bool,
-    /// Arguments that came with its beginning, in case they come nowhere else.
-    spare: String,
-    has_ended: bool,
-}
-
-/// A part of an item: of its summary or its content, and which.
-type Part = (bool, u64);
-
 /// In words.
 impl fmt::Display for Excess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -85,20 +59,47 @@ impl fmt::Display for Excess {
 
 impl Items {
     pub(super) fn have_calls(&self) -> bool {
-        self.have(Kind::Call)
+        self.items.iter().any(|it| it.is_told)
     }
 
     /// An item begins.
     pub(super) fn begin(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), Excess> {
         let Some(item) = event.get("item").filter(|it| it.is_object()) else { return Ok(()) };
         let place = event.get("output_index").and_then(number);
-        self.add(Kind::of(item), text(item, "id"), place, deltas)?;
-        let number = self.items.len() - 1;
+        let number = match self.begun(item, place) {
+            Some(number) => number,
+            None => self.add(Kind::of(item), text(item, "id"), place, deltas)?,
+        };
         if self.items[number].kind == Kind::Call {
-            self.items[number].spare = arguments(item);
+            let spare = arguments(item);
+            if !spare.is_empty() {
+                self.items[number].spare = spare;
+            }
             self.name(number, text(item, "call_id"), text(item, "name"), deltas)?;
         }
         Ok(())
+    }
+
+    /// The item that begins here, if it has begun before: told twice, or after
+    /// the first piece of it. Arguments that have come say that it is another
+    /// one; whether the same call is told again is seen when all calls are there.
+    fn begun(&self, item: &Value, place: Option<u64>) -> Option<usize> {
+        let kind = Kind::of(item);
+        let (id, call_id, name) = (text(item, "id"), text(item, "call_id"), text(item, "name"));
+        let agree = |one: &str, other: &str| one.is_empty() || other.is_empty() || one == other;
+        self.items.iter().rposition(|it| {
+            let is_open = !it.has_ended && (it.heard.is_empty() || it.name.is_empty());
+            let is_named = kind == Kind::Call && !call_id.is_empty() && it.own_call_id() == call_id;
+            let is_same = match id.is_empty() && it.id.is_empty() {
+                false => !id.is_empty() && it.id == id,
+                true => kind == Kind::Call && place.is_some() && it.place == place,
+            };
+            it.kind == kind
+                && is_open
+                && (is_same || is_named)
+                && agree(it.own_call_id(), call_id)
+                && agree(&it.name, name)
+        })
     }
 
     /// More of an item of that kind.
@@ -121,18 +122,21 @@ impl Items {
     ) -> Result<(), Excess> {
         let number = self.of(kind, event, deltas)?;
         let (part, item) = (part_of(event), &self.items[number]);
-        // Without a word of the part it is taken to be the one that spoke.
-        let is_same = part == item.part || part.is_none() || item.part.is_none();
-        if item.has_ended || (item.has_spoken && is_same) {
+        if item.has_ended {
             return Ok(());
         }
         if kind == Kind::Call {
             self.name(number, "", text(event, "name"), deltas)?;
-            return self.speak(number, part, &arguments(event), deltas);
+            return self.speak_rest(number, &arguments(event), deltas);
         }
-        let fields = ["text", "refusal"].map(|it| text(event, it));
-        let whole = fields.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
-        self.speak(number, part, whole, deltas)
+        let object = event.get("part").filter(|it| it.is_object());
+        // Without a word of the part it is taken to be the one that spoke; a part
+        // as an object says nothing that its own events do not.
+        let is_same = part == item.part || part.is_none() || item.part.is_none();
+        if !item.heard.is_empty() && (is_same || object.is_some()) {
+            return Ok(());
+        }
+        self.speak(number, part, text_of(object.unwrap_or(event)), deltas)
     }
 
     /// An item ends, and stands here as a whole.
@@ -142,51 +146,25 @@ impl Items {
         self.take_whole(item, place, deltas)
     }
 
-    /// The answer has ended, and its output stands here as a whole: what of it
-    /// did not come before.
-    pub(super) fn complete(
-        &mut self,
-        output: &[Value],
-        deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
-        let is_new = |it: &Kind| !self.items.iter().any(|item| item.kind == *it && item.has_come());
-        let mut new: Vec<Kind> = [Kind::Message, Kind::Call].into_iter().filter(is_new).collect();
-        // Thinking comes before all else or not at all.
-        if self.items.iter().all(|it| !it.has_come()) {
-            new.push(Kind::Reasoning);
-            self.items.clear();
-        }
-        for item in output.iter().filter(|it| new.contains(&Kind::of(it))) {
-            self.take_whole(item, None, deltas)?;
-        }
-        for number in 0..self.items.len() {
-            self.spend_spare(number, deltas)?;
-        }
-        Ok(())
-    }
-
     /// What was held back of the text, since it could have been a tag.
     pub(super) fn flush(&mut self, deltas: &mut Vec<Delta>) {
         self.content.end(deltas);
     }
 
-    fn have(&self, kind: Kind) -> bool {
-        self.items.iter().any(|it| it.kind == kind)
-    }
-
+    /// Adds an item; its number.
     fn add(
         &mut self,
         kind: Kind,
         id: &str,
         place: Option<u64>,
         deltas: &mut Vec<Delta>,
-    ) -> Result<(), Excess> {
+    ) -> Result<usize, Excess> {
         if self.items.len() == MOST_ITEMS {
             return Err(Excess::Items);
         }
         self.flush(deltas);
         self.items.push(Item::new(kind, id, place));
-        Ok(())
+        Ok(self.items.len() - 1)
     }
 
     /// The item that an event is of; a new one, if none has begun.
@@ -194,10 +172,7 @@ impl Items {
         let (id, place) = (text(event, "item_id"), event.get("output_index").and_then(number));
         match self.find(kind, id, place) {
             Some(number) => Ok(number),
-            None => {
-                self.add(kind, id, place, deltas)?;
-                Ok(self.items.len() - 1)
-            }
+            None => self.add(kind, id, place, deltas),
         }
     }
 
@@ -223,7 +198,7 @@ impl Items {
         self.count(more)?;
         self.touched = Some(number);
         let item = &mut self.items[number];
-        item.has_spoken = true;
+        item.heard.add(more);
         let is_next = part.is_some() && item.part.is_some() && part != item.part;
         item.part = part.or(item.part);
         match item.kind {
@@ -236,10 +211,25 @@ impl Items {
                 let gap = if is_next { "\n\n" } else { "" };
                 deltas.push(Delta::Thinking(format!("{gap}{more}")));
             }
-            Kind::Call => deltas.push(piece(number, more)),
+            Kind::Call => {
+                item.is_told = true;
+                deltas.push(piece(number, more));
+            }
             Kind::Other => (),
         }
         Ok(())
+    }
+
+    /// What is still to come of an item whose whole text is known. Where
+    /// something else has come, that stands.
+    fn speak_rest(
+        &mut self,
+        number: usize,
+        whole: &str,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        let rest = self.items[number].heard.rest_of(whole).unwrap_or_default();
+        self.speak(number, None, rest, deltas)
     }
 
     /// The id and the tool of a call, each once.
@@ -251,15 +241,15 @@ impl Items {
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Excess> {
         let item = &mut self.items[number];
-        let told = |word: &str, is_known: &mut bool| {
-            let is_new = !word.is_empty() && !*is_known;
-            *is_known |= is_new;
-            is_new.then(|| word.to_owned())
+        let told = |word: &str, known: &mut String| {
+            let is_new = !word.is_empty() && known.is_empty();
+            is_new.then(|| known.insert_str(0, word)).map(|()| word.to_owned())
         };
-        let (id, name) = (told(id, &mut item.has_id), told(name, &mut item.has_name));
+        let (id, name) = (told(id, &mut item.call_id), told(name, &mut item.name));
         if id.is_none() && name.is_none() {
             return Ok(());
         }
+        item.is_told = true;
         self.touched = Some(number);
         for word in id.iter().chain(&name) {
             self.count(word)?;
@@ -276,17 +266,31 @@ impl Items {
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Excess> {
         let (kind, id) = (Kind::of(item), text(item, "id"));
-        let number = match self.find(kind, id, place) {
+        let number = match self.find_whole(item, place) {
             Some(number) => number,
-            None => {
-                self.add(kind, id, place, deltas)?;
-                self.items.len() - 1
-            }
+            None => self.add(kind, id, place, deltas)?,
         };
+        self.end_item(number, item, deltas)
+    }
+
+    /// The item that stands here as a whole, unless it is another one in the
+    /// same place.
+    fn find_whole(&self, item: &Value, place: Option<u64>) -> Option<usize> {
+        let (id, call_id) = (text(item, "id"), text(item, "call_id"));
+        let found = self.find(Kind::of(item), id, place);
+        found.filter(|it| !self.items[*it].is_another(id, call_id))
+    }
+
+    fn end_item(
+        &mut self,
+        number: usize,
+        item: &Value,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
         if std::mem::replace(&mut self.items[number].has_ended, true) {
             return Ok(());
         }
-        match kind {
+        match self.items[number].kind {
             Kind::Message => self.end_message(number, item, deltas),
             Kind::Reasoning => self.end_reasoning(number, item, deltas),
             Kind::Call => self.end_call(number, item, deltas),
@@ -300,13 +304,7 @@ impl Items {
         item: &Value,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Excess> {
-        if !self.items[number].has_spoken {
-            for part in parts(item, "content") {
-                let said = ["text", "refusal"].map(|it| text(part, it));
-                let said = said.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
-                self.speak(number, None, said, deltas)?;
-            }
-        }
+        self.speak_rest(number, &whole_text(item), deltas)?;
         let from = deltas.len();
         std::mem::take(&mut self.content).end(deltas);
         let shows = self.items[number].shows || deltas[from..].iter().any(is_text);
@@ -320,17 +318,10 @@ impl Items {
         item: &Value,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Excess> {
-        if !self.items[number].has_spoken {
-            for (is_summary, field) in [(true, "summary"), (false, "content")] {
-                for (index, part) in parts(item, field).iter().enumerate() {
-                    let place = Some((is_summary, index as u64));
-                    self.speak(number, place, text(part, "text"), deltas)?;
-                }
-            }
-        }
+        self.show_reasoning(number, item, deltas)?;
         let kept = opaque::kept_reasoning(item);
         self.lacks = kept.is_none();
-        if let Some(kept) = kept.as_ref().filter(|_| !self.items[number].has_spoken) {
+        if let Some(kept) = kept.as_ref().filter(|_| self.items[number].heard.is_empty()) {
             self.count(kept)?;
             self.touched = Some(number);
             deltas.push(Delta::Redacted(kept.clone()));
@@ -338,6 +329,25 @@ impl Items {
         }
         self.lacks |= self.touched != Some(number);
         self.sign(number, kept, deltas)
+    }
+
+    /// What can be seen of a reasoning item, where nothing of it came before.
+    fn show_reasoning(
+        &mut self,
+        number: usize,
+        item: &Value,
+        deltas: &mut Vec<Delta>,
+    ) -> Result<(), Excess> {
+        if !self.items[number].heard.is_empty() {
+            return Ok(());
+        }
+        for (is_summary, field) in [(true, "summary"), (false, "content")] {
+            for (index, part) in parts(item, field).iter().enumerate() {
+                let place = Some((is_summary, index as u64));
+                self.speak(number, place, text(part, "text"), deltas)?;
+            }
+        }
+        Ok(())
     }
 
     fn end_call(
@@ -350,14 +360,13 @@ impl Items {
         let ids = ["call_id", "id"].map(|it| text(item, it));
         let id = ids.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
         self.name(number, id, text(item, "name"), deltas)?;
-        if !self.items[number].has_spoken {
-            self.speak(number, None, &arguments(item), deltas)?;
-        }
+        self.speak_rest(number, &arguments(item), deltas)?;
         self.spend_spare(number, deltas)?;
         let mark = opaque::kept_call(item).filter(|_| !self.lacks);
         if mark.is_some() && self.touched != Some(number) {
             // The signature is of the call whose piece came last.
             self.touched = Some(number);
+            self.items[number].is_told = true;
             deltas.push(piece(number, ""));
         }
         self.sign(number, mark, deltas)
@@ -366,7 +375,7 @@ impl Items {
     /// Arguments that came with the beginning of a call and never again.
     fn spend_spare(&mut self, number: usize, deltas: &mut Vec<Delta>) -> Result<(), Excess> {
         let spare = std::mem::take(&mut self.items[number].spare);
-        if self.items[number].has_spoken {
+        if !self.items[number].heard.is_empty() {
             return Ok(());
         }
         self.speak(number, None, &spare, deltas)
@@ -388,63 +397,6 @@ impl Items {
     fn count(&mut self, more: &str) -> Result<(), Excess> {
         self.said += more.len();
         if self.said > LARGEST_ANSWER { Err(Excess::Bytes) } else { Ok(()) }
-    }
-}
-
-impl Item {
-    fn new(kind: Kind, id: &str, place: Option<u64>) -> Self {
-        Self {
-            kind,
-            id: id.to_owned(),
-            place,
-            has_spoken: false,
-            part: None,
-            shows: false,
-            has_id: false,
-            has_name: false,
-            spare: String::new(),
-            has_ended: false,
-        }
-    }
-
-    /// Whether anything has been said of it.
-    fn has_come(&self) -> bool {
-        match self.kind {
-            Kind::Message => self.has_spoken,
-            Kind::Reasoning => self.has_spoken || self.has_ended,
-            Kind::Call | Kind::Other => self.has_spoken || self.has_ended || self.has_name,
-        }
-    }
-}
-
-impl Kind {
-    fn of(item: &Value) -> Self {
-        match text(item, "type") {
-            "reasoning" => Self::Reasoning,
-            "message" => Self::Message,
-            "function_call" => Self::Call,
-            _ => Self::Other,
-        }
-    }
-}
-
-/// Which part of its item an event is of, where it says so.
-fn part_of(event: &Value) -> Option<Part> {
-    let index = |field: &str| event.get(field).and_then(number);
-    let summary = index("summary_index").map(|it| (true, it));
-    summary.or_else(|| index("content_index").map(|it| (false, it)))
-}
-
-fn parts<'a>(item: &'a Value, field: &str) -> &'a [Value] {
-    item.get(field).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
-}
-
-/// Arguments as text; some servers give them as an object.
-fn arguments(said: &Value) -> String {
-    match said.get("arguments") {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(it)) => it.clone(),
-        Some(it) => it.to_string(),
     }
 }
 

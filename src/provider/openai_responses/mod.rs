@@ -11,6 +11,7 @@ mod encode;
 mod items;
 mod opaque;
 
+use super::once::Once;
 use super::{Decoder, Fault, Origin, Provider, Request, Wire};
 use decode::Reply;
 
@@ -38,7 +39,7 @@ impl Provider for OpenAiResponses {
     }
 
     fn decoder(&self) -> Box<dyn Decoder> {
-        Box::new(Reply::new(&self.provider))
+        Box::new(Once::new(Reply::new(&self.provider)))
     }
 }
 
@@ -46,6 +47,7 @@ impl Provider for OpenAiResponses {
 mod tests {
     mod decode;
     mod encode;
+    mod hostile;
     mod random;
     mod transcripts;
 }

@@ -218,6 +218,11 @@ impl Exchange {
         self.has_stopped
     }
 
+    /// Whether its caller has cut it.
+    pub(in crate::provider) fn is_called_off(&self) -> bool {
+        matches!(*self.ticket.state(), State::Over(_))
+    }
+
     /// Leaves what came of it, and closes the events.
     pub(super) fn finish(self, came: Result<(), Fault>) {
         *self.ticket.state() = State::Over(Some(came));

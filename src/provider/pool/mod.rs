@@ -278,7 +278,13 @@ impl Caller<'_> {
             self.catch_up(&mut watch, |when| when);
             watch.saw(&event, Instant::now());
             if let Event::Heard(deltas) = event {
-                deltas.into_iter().for_each(|it| listener.hears(it));
+                for delta in deltas {
+                    // One piece of an answer may hold thousands.
+                    if cancel.is_cancelled() {
+                        return Err(Fault::Cancelled);
+                    }
+                    listener.hears(delta);
+                }
                 watch.resume(Instant::now());
             }
         }

@@ -134,6 +134,42 @@ fn enter(pool: &Pool, number: u8) -> Caller<'_> {
     }
 }
 
+/// Each byte is a delta of its own.
+struct Bytewise;
+
+impl Decoder for Bytewise {
+    fn feed(&mut self, bytes: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        deltas.extend(bytes.iter().map(|it| Delta::Text(char::from(*it).into())));
+        Ok(())
+    }
+
+    fn end(&mut self, _: &mut Vec<Delta>) -> Result<(), Fault> {
+        Ok(())
+    }
+}
+
+/// Says all at once.
+struct AtOnce;
+
+impl Carrier for AtOnce {
+    fn carry(&mut self, wire: &Wire, exchange: &mut Exchange) -> Result<(), Fault> {
+        exchange.heard(&wire.body)
+    }
+}
+
+#[test]
+fn nothing_is_told_after_the_abort_also_of_what_came_at_once() {
+    let pool = Pool::new("p", None, Box::new(|| Box::new(AtOnce)));
+    let (canceller, cancel) = Cancel::pair();
+    let wire = Wire { body: b"abcdef".to_vec(), ..Wire::default() };
+    let mut told = Vec::new();
+    let ended = pool.call(wire, Box::new(Bytewise), PATIENCE, &cancel, &mut |it| {
+        told.push(it);
+        canceller.cancel();
+    });
+    assert_eq!((ended, told.len()), (Err(Fault::Cancelled), 1));
+}
+
 fn follow(caller: &Caller<'_>, cancel: &Cancel) -> (Result<(), Fault>, String) {
     let mut text = String::new();
     let ended = caller.follow(PATIENCE, cancel, &mut |it| {

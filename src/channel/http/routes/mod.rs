@@ -30,12 +30,15 @@ use crate::audit::Filter;
 use crate::clock;
 use crate::gateway::{PromptRequest, SessionChange};
 use crate::usage::Query;
-use crate::worker::{Cancel, Crew};
+use crate::worker::{Cancel, Crew, give_memory_back};
 use requests::{ChatBody, Checked, PromptBody, ToolRequest};
 use sessions::SessionTask;
 
 /// The channel of sessions that are made here.
 const CHANNEL: &str = "api";
+
+/// A body of so many bytes is read by the thread of its call.
+const LONG: usize = 64 * 1024;
 
 /// The routes of one gateway.
 pub(super) struct Routes<E> {
@@ -82,10 +85,31 @@ impl<E: Engine> Routes<E> {
         let body = self.body_of(&mut request);
         let asked = Asked::of(&request);
         let reply = Reply::new(request.into_writer(), asked.minor);
-        match body.and_then(|body| self.understand(&asked, &body)) {
-            Ok(Understood::Answer(answer)) | Err(answer) => send(reply, &answer),
-            Ok(Understood::Task(task)) => self.start(task, reply),
+        match body {
+            Ok(body) if body.len() >= LONG => self.take_long(asked, body, reply),
+            body => match body.and_then(|body| understand(&self.engine, &asked, &body)) {
+                Ok(Understood::Answer(answer)) | Err(answer) => send(reply, &answer),
+                Ok(Understood::Task(task)) => self.start(reply, |call| call.run(task)),
+            },
         }
+    }
+
+    /// What is made of a long body is many small pieces. Some of what a thread
+    /// frees the allocator keeps for it as long as it lives, which would hold all
+    /// the memory around, so that this is done by a thread that ends. It is waited
+    /// for until it has read the body: only a few are read at a time.
+    fn take_long(&self, asked: Asked, body: Vec<u8>, reply: Reply) {
+        let (reading, read) = bounded::<()>(0);
+        self.start(reply, move |call| {
+            let understood = understand(&call.engine, &asked, &body);
+            drop((body, reading));
+            match understood {
+                Ok(Understood::Answer(answer)) | Err(answer) => send(call.reply, &answer),
+                Ok(Understood::Task(task)) => call.run(task),
+            }
+        });
+        // Nothing is ever sent: it is dropped.
+        let _ = read.recv();
     }
 
     /// The body, always whole: tiny_http would make room for an unread rest,
@@ -102,75 +126,16 @@ impl<E: Engine> Routes<E> {
         }
     }
 
-    fn understand(&self, asked: &Asked, body: &[u8]) -> Result<Understood, Answer> {
-        let route = route(&asked.method, &asked.target)?;
-        if asked.by_stranger {
-            // The door lets strangers ask for nothing else.
-            return Ok(Understood::Answer(Answer::json(&json!({ "status": "ok" }))));
-        }
-        let task = match route {
-            Route::Quick(route) => return Ok(Understood::Answer(route.answer(&self.engine))),
-            Route::Audit => {
-                let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
-                Task::Audit(checked(requests::audit_filter(query, clock::now()))?)
-            }
-            Route::Usage => {
-                let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
-                Task::Usage(checked(requests::usage_query(query, clock::now()))?)
-            }
-            Route::Exec(agent) => {
-                self.require(&agent)?;
-                Task::Tool(agent, checked(ToolRequest::parse(body))?)
-            }
-            Route::ExecStream(agent) => {
-                self.require(&agent)?;
-                Task::Command(agent, checked(CommandRequest::parse(body))?)
-            }
-            Route::Prompt(agent) => Task::Prompt(self.prompt_request(agent, body)?),
-            Route::PromptStream(agent) => Task::PromptStream(self.prompt_request(agent, body)?),
-            Route::ChatStream => {
-                let chat = checked(ChatBody::parse(body))?;
-                self.require(&chat.request.agent)?;
-                Task::Chat(Box::new(chat))
-            }
-            Route::Sessions(agent, route) => {
-                self.require(&agent)?;
-                Task::Session(session_task(agent, route, asked, body)?)
-            }
-            // Also while the gateway drains: it helps it to end.
-            Route::Abort(agent, key) => Task::Abort(agent, key),
-            Route::Steer(agent, key) => {
-                self.require(&agent)?;
-                Task::Steer(agent, key, checked(requests::steering(body))?)
-            }
-            Route::Compact(agent, key) => {
-                self.require(&agent)?;
-                Task::Compact(agent, key)
-            }
-        };
-        Ok(Understood::Task(task))
-    }
-
-    /// Refuses an agent that does not exist, and any while nothing new is
-    /// begun.
-    fn require(&self, agent: &str) -> Result<(), Answer> {
-        require(&self.engine, agent)
-    }
-
-    fn prompt_request(&self, agent: String, body: &[u8]) -> Result<PromptRequest, Answer> {
-        self.require(&agent)?;
-        let PromptBody { message, session_key, model } = checked(PromptBody::parse(body))?;
-        Ok(PromptRequest { agent, message, session_key, model, channel: CHANNEL.into() })
-    }
-
-    fn start(&self, task: Task, reply: Reply) {
+    /// Gives a call a thread.
+    fn start(&self, reply: Reply, run: impl FnOnce(Call<E>) + Send + 'static) {
         let (reply_in, reply_out) = bounded(1);
         let _ = reply_in.send(reply);
         let (engine, closing) = (self.engine.clone(), self.closing.clone());
         let replies = reply_out.clone();
         let started = self.calls.spawn(move || {
             if let Ok(reply) = replies.recv() {
-                Call { engine, closing, reply }.run(task);
+                run(Call { engine, closing, reply });
+                give_memory_back();
             }
         });
         if matches!(started, Ok(true)) {
@@ -184,6 +149,66 @@ impl<E: Engine> Routes<E> {
             send(reply, &Answer::error(503, "the gateway runs all the calls it can; try again"));
         }
     }
+}
+
+/// What a request asks for.
+fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Understood, Answer> {
+    let route = route(&asked.method, &asked.target)?;
+    if asked.by_stranger {
+        // The door lets strangers ask for nothing else.
+        return Ok(Understood::Answer(Answer::json(&json!({ "status": "ok" }))));
+    }
+    let task = match route {
+        Route::Quick(route) => return Ok(Understood::Answer(route.answer(engine))),
+        Route::Audit => {
+            let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
+            Task::Audit(checked(requests::audit_filter(query, clock::now()))?)
+        }
+        Route::Usage => {
+            let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
+            Task::Usage(checked(requests::usage_query(query, clock::now()))?)
+        }
+        Route::Exec(agent) => {
+            require(engine, &agent)?;
+            Task::Tool(agent, checked(ToolRequest::parse(body))?)
+        }
+        Route::ExecStream(agent) => {
+            require(engine, &agent)?;
+            Task::Command(agent, checked(CommandRequest::parse(body))?)
+        }
+        Route::Prompt(agent) => Task::Prompt(prompt_request(engine, agent, body)?),
+        Route::PromptStream(agent) => Task::PromptStream(prompt_request(engine, agent, body)?),
+        Route::ChatStream => {
+            let chat = checked(ChatBody::parse(body))?;
+            require(engine, &chat.request.agent)?;
+            Task::Chat(Box::new(chat))
+        }
+        Route::Sessions(agent, route) => {
+            require(engine, &agent)?;
+            Task::Session(session_task(agent, route, asked, body)?)
+        }
+        // Also while the gateway drains: it helps it to end.
+        Route::Abort(agent, key) => Task::Abort(agent, key),
+        Route::Steer(agent, key) => {
+            require(engine, &agent)?;
+            Task::Steer(agent, key, checked(requests::steering(body))?)
+        }
+        Route::Compact(agent, key) => {
+            require(engine, &agent)?;
+            Task::Compact(agent, key)
+        }
+    };
+    Ok(Understood::Task(task))
+}
+
+fn prompt_request<E: Engine>(
+    engine: &E,
+    agent: String,
+    body: &[u8],
+) -> Result<PromptRequest, Answer> {
+    require(engine, &agent)?;
+    let PromptBody { message, session_key, model } = checked(PromptBody::parse(body))?;
+    Ok(PromptRequest { agent, message, session_key, model, channel: CHANNEL.into() })
 }
 
 /// What is asked of an agent's sessions.

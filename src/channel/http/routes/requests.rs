@@ -266,6 +266,15 @@ impl Fields {
         self.optional(name, read)?.ok_or_else(|| format!("`{name}` is missing"))
     }
 
+    /// `provider` and `modelId`, which the configuration calls `model`.
+    fn model(&mut self) -> Checked<ModelRef> {
+        let provider = self.required("provider", text)?;
+        if self.0.contains_key("model") && !self.0.contains_key("modelId") {
+            return Err("`modelId` is missing: `model` is called `modelId` here".into());
+        }
+        Ok(ModelRef { provider, model: self.required("modelId", text)? })
+    }
+
     fn nothing_else(self) -> Checked<()> {
         match self.0.keys().next() {
             None => Ok(()),
@@ -305,10 +314,9 @@ fn model(value: Value) -> Checked<ModelRef> {
 }
 
 fn model_of(mut fields: Fields) -> Checked<ModelRef> {
-    let provider = fields.required("provider", text)?;
-    let model = fields.required("modelId", text)?;
+    let model = fields.model()?;
     fields.nothing_else()?;
-    Ok(ModelRef { provider, model })
+    Ok(model)
 }
 
 fn argv(value: Value) -> Checked<Vec<OsString>> {
@@ -455,7 +463,11 @@ mod tests {
         check(key_and_id, r#"{"sessionId":"a"}"#, "`sessionKey`");
         check(session_name, r#"{"name":null}"#, "`name`");
         check(model_choice, "{}", "`provider`");
-        check(model_choice, r#"{"provider":"p"}"#, "`modelId`");
+        check(model_choice, r#"{"provider":"p"}"#, "`modelId` is missing");
+        let called = "`model` is called `modelId` here";
+        check(model_choice, r#"{"provider":"p","model":"m"}"#, called);
+        let body = r#"{"message":"a","model":{"provider":"p","model":"m"}}"#;
+        check(PromptBody::parse, body, called);
         check(model_choice, r#"{"provider":"p","modelId":7}"#, "`modelId`");
         check(model_choice, r#"{"provider":"p","modelId":"m","x":1}"#, "`x`");
         let pair = Ok(("k".to_owned(), "i".to_owned()));

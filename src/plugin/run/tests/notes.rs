@@ -23,7 +23,13 @@ fn notes(scratch: &Scratch) -> (Tool, Context) {
 fn call_notes(scratch: &Scratch, args: &[&str]) -> (i32, String) {
     let (tool, context) = notes(scratch);
     let args: Vec<String> = args.iter().map(|it| (*it).to_owned()).collect();
-    let request = RunCall { args: &args, stdin: None, context, config: &tool.config };
+    let request = RunCall {
+        args: &args,
+        stdin: None,
+        context,
+        config: &tool.config,
+        redactor: &Redactor::new(),
+    };
     let output = call(&tool, &request, Asker { cancel: &Cancel::never(), line: None }, MAX_OUTPUT);
     output.map(|it| (it.exit_code, it.text)).unwrap_or_else(|it| (-1, it.to_string()))
 }

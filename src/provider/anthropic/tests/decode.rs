@@ -51,54 +51,54 @@ pub(super) fn answer_of(stream: &str) -> Result<Answer, Box<Failure>> {
 }
 
 /// Events as a stream.
-fn stream(events: &[Value]) -> String {
+pub(super) fn stream(events: &[Value]) -> String {
     let name = |it: &Value| it["type"].as_str().unwrap_or("?").to_owned();
     events.iter().map(|it| format!("event: {}\ndata: {it}\n\n", name(it))).collect()
 }
 
-fn start() -> Value {
+pub(super) fn start() -> Value {
     json!({"type": "message_start", "message": {"usage": {"input_tokens": 7, "output_tokens": 1}}})
 }
 
-fn block(index: u64, block: Value) -> Value {
+pub(super) fn block(index: u64, block: Value) -> Value {
     json!({"type": "content_block_start", "index": index, "content_block": block})
 }
 
-fn delta(index: u64, delta: Value) -> Value {
+pub(super) fn delta(index: u64, delta: Value) -> Value {
     json!({"type": "content_block_delta", "index": index, "delta": delta})
 }
 
-fn text(index: u64, more: &str) -> Value {
+pub(super) fn text(index: u64, more: &str) -> Value {
     delta(index, json!({"type": "text_delta", "text": more}))
 }
 
-fn arguments(index: u64, more: &str) -> Value {
+pub(super) fn arguments(index: u64, more: &str) -> Value {
     delta(index, json!({"type": "input_json_delta", "partial_json": more}))
 }
 
-fn stop(index: u64) -> Value {
+pub(super) fn stop(index: u64) -> Value {
     json!({"type": "content_block_stop", "index": index})
 }
 
-fn finish(reason: &str) -> Value {
+pub(super) fn finish(reason: &str) -> Value {
     json!({"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 3}})
 }
 
-fn end() -> Value {
+pub(super) fn end() -> Value {
     json!({"type": "message_stop"})
 }
 
-fn tool_use(id: &str, input: Value) -> Value {
+pub(super) fn tool_use(id: &str, input: Value) -> Value {
     json!({"type": "tool_use", "id": id, "name": "exec", "input": input})
 }
 
 /// A whole stream with this between its start and its end.
-fn whole(events: &[Value], reason: &str) -> String {
+pub(super) fn whole(events: &[Value], reason: &str) -> String {
     stream(&[&[start()], events, &[finish(reason), end()]].concat())
 }
 
 #[track_caller]
-fn check(stream: &str, content: Value, stop: StopReason) {
+pub(super) fn check(stream: &str, content: Value, stop: StopReason) {
     let answer = answer_of(stream).unwrap_or_else(|it| panic!("{}", it.fault));
     assert!(answer.broken.is_empty(), "{:?}", answer.broken);
     let got = serde_json::to_value(&answer.message.content).unwrap();
@@ -106,7 +106,7 @@ fn check(stream: &str, content: Value, stop: StopReason) {
 }
 
 #[track_caller]
-fn check_calls(events: &[Value], want: &[(&str, Value)]) {
+pub(super) fn check_calls(events: &[Value], want: &[(&str, Value)]) {
     let want = want
         .iter()
         .map(|(id, it)| json!({"type": "toolCall", "id": id, "name": "exec", "arguments": it}));
@@ -115,14 +115,14 @@ fn check_calls(events: &[Value], want: &[(&str, Value)]) {
 
 /// A stream that fails: its category, part of its text, and the text so far.
 #[track_caller]
-fn check_fault(stream: &str, category: &str, part: &str, so_far: &str) {
+pub(super) fn check_fault(stream: &str, category: &str, part: &str, so_far: &str) {
     let failure = answer_of(stream).unwrap_err();
     let told = failure.fault.to_string();
     assert_eq!((failure.fault.category(), failure.partial.text().as_str()), (category, so_far));
     assert!(told.contains(part), "{told}");
 }
 
-fn said(text: &str) -> Value {
+pub(super) fn said(text: &str) -> Value {
     json!([{"type": "text", "text": text}])
 }
 

@@ -61,20 +61,20 @@ pub(super) fn answer(stream: &[u8]) -> Result<Answer, Box<Failure>> {
 }
 
 /// Pieces as a stream.
-fn stream(pieces: &[Value]) -> String {
+pub(super) fn stream(pieces: &[Value]) -> String {
     pieces.iter().map(|it| format!("data: {it}\r\n\r\n")).collect()
 }
 
-fn parts(parts: Value) -> Value {
+pub(super) fn parts(parts: Value) -> Value {
     json!({"candidates": [{"content": {"parts": parts, "role": "model"}, "index": 0}],
         "modelVersion": "m", "responseId": "r"})
 }
 
-fn text(text: &str) -> Value {
+pub(super) fn text(text: &str) -> Value {
     parts(json!([{ "text": text }]))
 }
 
-fn finish(reason: &str) -> Value {
+pub(super) fn finish(reason: &str) -> Value {
     json!({"candidates": [{"finishReason": reason, "index": 0}]})
 }
 
@@ -88,24 +88,24 @@ fn check_text(stream: &str, want: Value, stop: StopReason) {
 }
 
 #[track_caller]
-fn check(pieces: &[Value], want: Value, stop: StopReason) {
+pub(super) fn check(pieces: &[Value], want: Value, stop: StopReason) {
     check_text(&stream(pieces), want, stop);
 }
 
 /// A stream that fails: its category, part of its text, and the text so far.
 #[track_caller]
-fn check_fault(stream: &str, category: &str, part: &str, so_far: &str) {
+pub(super) fn check_fault(stream: &str, category: &str, part: &str, so_far: &str) {
     let failure = answer(stream.as_bytes()).unwrap_err();
     let told = failure.fault.to_string();
     assert_eq!((failure.fault.category(), failure.partial.text().as_str()), (category, so_far));
     assert!(told.contains(part), "{told}");
 }
 
-fn said(text: &str) -> Value {
+pub(super) fn said(text: &str) -> Value {
     json!([{"type": "text", "text": text}])
 }
 
-fn called(id: &str, name: &str, arguments: Value) -> Value {
+pub(super) fn called(id: &str, name: &str, arguments: Value) -> Value {
     json!({"type": "toolCall", "id": id, "name": name, "arguments": arguments})
 }
 
@@ -126,8 +126,9 @@ fn comments_and_line_ends_change_nothing() {
     for stream in [with_comments.replace("\r\n", "\n"), with_comments] {
         check_text(&stream, said("a"), StopReason::Stop);
     }
-    let two_lines = stream(&[finish("STOP")])
-        + "data: {\"candidates\":[{\"content\":\ndata: {\"parts\":[{\"text\":\"a\"}]}}]}\n\n";
+    let two_lines =
+        "data: {\"candidates\":[{\"content\":\ndata: {\"parts\":[{\"text\":\"a\"}]}}]}\n\n";
+    let two_lines = two_lines.to_owned() + &stream(&[finish("STOP")]);
     check_text(&two_lines, said("a"), StopReason::Stop);
 }
 
@@ -147,7 +148,7 @@ fn an_answer_is_whole_once_it_has_said_why_it_ends() {
         piece["candidates"][0]["finishReason"] = json!("STOP");
         piece
     };
-    check(&[every("a"), every("b"), text("c")], said("abc"), StopReason::Stop);
+    check(&[every("a"), every("b"), every("c")], said("abc"), StopReason::Stop);
     check(&[text("a"), finish("MAX_TOKENS"), finish("STOP")], said("a"), StopReason::Length);
 }
 

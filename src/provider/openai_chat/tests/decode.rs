@@ -11,7 +11,7 @@ use crate::provider::{Delta, Failure, Fault, Provider};
 
 /// The deltas of a stream that comes in pieces of so many bytes, neighbours of
 /// one kind joined, then how it ended.
-fn deltas(stream: &[u8], size: usize) -> (Vec<Delta>, Result<bool, Fault>) {
+pub(super) fn deltas(stream: &[u8], size: usize) -> (Vec<Delta>, Result<bool, Fault>) {
     let mut decoder = OpenAiChat::new("acme").decoder();
     let mut deltas = Vec::new();
     let mut fed = Ok(());
@@ -52,24 +52,24 @@ fn decode(stream: &str) -> (Vec<Delta>, Result<bool, Fault>) {
 }
 
 /// Chunks as a stream, with its end mark.
-fn stream(chunks: &[Value]) -> String {
+pub(super) fn stream(chunks: &[Value]) -> String {
     let events = chunks.iter().map(|it| format!("data: {it}\n\n"));
     events.chain(["data: [DONE]\n\n".into()]).collect()
 }
 
-fn delta(delta: Value) -> Value {
+pub(super) fn delta(delta: Value) -> Value {
     json!({"id": "c", "object": "chat.completion.chunk", "model": "m",
         "choices": [{"index": 0, "delta": delta, "finish_reason": null}], "usage": null})
 }
 
-fn finish(reason: &str) -> Value {
+pub(super) fn finish(reason: &str) -> Value {
     json!({"choices": [{"index": 0, "delta": {}, "finish_reason": reason}]})
 }
 
 /// The answer of a stream: its blocks, its stop reason, and which calls are
 /// broken.
 #[track_caller]
-fn answer(stream: &str) -> Result<(Value, StopReason, usize), Box<Failure>> {
+pub(super) fn answer(stream: &str) -> Result<(Value, StopReason, usize), Box<Failure>> {
     let model = ModelRef { provider: "acme".into(), model: "m".into() };
     let mut assembly = Assembly::new("openai-completions", &model, Time::from_unix_millis(7));
     let (deltas, ended) = decode(stream);
@@ -83,12 +83,12 @@ fn answer(stream: &str) -> Result<(Value, StopReason, usize), Box<Failure>> {
 }
 
 #[track_caller]
-fn check(chunks: &[Value], want: Value, stop: StopReason) {
+pub(super) fn check(chunks: &[Value], want: Value, stop: StopReason) {
     assert_eq!(answer(&stream(chunks)), Ok((want, stop, 0)));
 }
 
 #[track_caller]
-fn check_calls(deltas: &[Value], want: &[(&str, &str, Value)]) {
+pub(super) fn check_calls(deltas: &[Value], want: &[(&str, &str, Value)]) {
     let chunks: Vec<Value> = deltas
         .iter()
         .map(|it| delta(json!({ "tool_calls": it })))
@@ -102,14 +102,14 @@ fn check_calls(deltas: &[Value], want: &[(&str, &str, Value)]) {
 
 /// A stream that fails: its category, part of its text, and the text so far.
 #[track_caller]
-fn check_fault(stream: &str, category: &str, part: &str, so_far: &str) {
+pub(super) fn check_fault(stream: &str, category: &str, part: &str, so_far: &str) {
     let failure = answer(stream).unwrap_err();
     let told = failure.fault.to_string();
     assert_eq!((failure.fault.category(), failure.partial.text().as_str()), (category, so_far));
     assert!(told.contains(part), "{told}");
 }
 
-fn said(text: &str) -> Value {
+pub(super) fn said(text: &str) -> Value {
     json!([{"type": "text", "text": text}])
 }
 
@@ -244,6 +244,21 @@ fn pieces_find_their_call_by_id_or_order() {
         ],
         &[("a", "exec", json!({"x": 1}))],
     );
+}
+
+/// Told anew with each piece, such a name would take the square of its length.
+#[test]
+fn a_name_in_pieces_without_end_is_told_no_further() {
+    let piece = |it| json!({"index": 0, "function": {"name": format!("{it}{}", "n".repeat(100))}});
+    let pieces: Vec<Value> = (0..2_000).map(piece).collect();
+    let (deltas, _) =
+        deltas(stream(&[delta(json!({ "tool_calls": pieces }))]).as_bytes(), usize::MAX);
+    let names = deltas.iter().filter_map(|it| match it {
+        Delta::ToolCall(it) => it.name.as_ref(),
+        _ => None,
+    });
+    let told: usize = names.map(String::len).sum();
+    assert!(told < 20_000, "{told} bytes");
 }
 
 #[test]
@@ -473,7 +488,7 @@ fn usage_reads_however_it_is_written() {
         [100, 6, 0, 0, 0],
     );
     check_usage(
-        json!({"prompt_tokens": 100, "completion_tokens": -1, "prompt_tokens_details":
+        json!({"prompt_tokens": 100, "completion_tokens": null, "prompt_tokens_details":
             {"cached_tokens": 60, "cache_write_tokens": 30}}),
         [10, 0, 60, 30, 0],
     );

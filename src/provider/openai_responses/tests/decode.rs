@@ -7,17 +7,17 @@ use super::super::OpenAiResponses;
 use super::transcripts::{deltas, outcome};
 use crate::provider::{Delta, Provider};
 
-fn event(kind: &str, fields: Value) -> String {
+pub(super) fn event(kind: &str, fields: Value) -> String {
     let mut event = fields;
     event["type"] = json!(format!("response.{kind}"));
     format!("data: {event}\n\n")
 }
 
-fn text(text: &str) -> String {
+pub(super) fn text(text: &str) -> String {
     event("output_text.delta", json!({"item_id": "msg_1", "delta": text}))
 }
 
-fn end(kind: &str, response: Value) -> String {
+pub(super) fn end(kind: &str, response: Value) -> String {
     event(kind, json!({ "response": response }))
 }
 
@@ -28,7 +28,7 @@ fn check(stream: &str, text: &str, stop: &str) {
 }
 
 #[track_caller]
-fn check_fault(stream: &str, category: &str, part: &str, so_far: Option<&str>) {
+pub(super) fn check_fault(stream: &str, category: &str, part: &str, so_far: Option<&str>) {
     let got = outcome(stream.as_bytes());
     let told = got["says"].as_str().unwrap_or_default();
     assert_eq!((&got["fault"], got["content"][0]["text"].as_str()), (&json!(category), so_far));

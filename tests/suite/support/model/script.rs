@@ -188,6 +188,18 @@ impl Answer {
         self
     }
 
+    /// Without its last step: in most protocols the end mark.
+    pub(crate) fn without_end(mut self) -> Self {
+        self.steps.pop();
+        self
+    }
+
+    /// Its length is told at first: that of all steps, also behind a cut.
+    pub(crate) fn by_length(mut self) -> Self {
+        self.framing = Framing::Length;
+        self
+    }
+
     /// The same with CRLF for every line end so far.
     pub(crate) fn with_crlf(mut self) -> Self {
         for step in &mut self.steps {

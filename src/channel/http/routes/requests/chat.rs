@@ -6,7 +6,7 @@
 use serde_json::{Map, Value};
 
 use super::{Checked, Fields, key, object, text};
-use crate::config::{ModelRef, ThinkingLevel};
+use crate::config::ThinkingLevel;
 use crate::gateway::ChatRequest;
 use crate::message::{Block, Content, Message};
 use crate::provider::ToolDefinition;
@@ -38,8 +38,7 @@ impl ChatBody {
     pub(in crate::channel::http) fn parse(body: &[u8]) -> Checked<Self> {
         let mut fields = Fields::parse(body)?;
         let agent = fields.required("agentName", text)?;
-        let provider = fields.required("provider", text)?;
-        let model = fields.required("modelId", text)?;
+        let model = fields.model()?;
         let context = fields.required("context", object)?;
         let options = fields.optional("options", object)?.unwrap_or_default();
         let session_key = fields.optional("sessionKey", key)?;
@@ -50,7 +49,7 @@ impl ChatBody {
         let request = ChatRequest {
             agent,
             session_key,
-            model: ModelRef { provider, model },
+            model,
             system,
             messages,
             tools,
@@ -213,6 +212,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::config::ModelRef;
 
     /// A sound body with this in place of its field at that pointer.
     fn body(pointer: &str, value: Value) -> Value {
