@@ -17,7 +17,7 @@ use crate::error::{Error, Kind, Result};
 use crate::message::{Assistant, Message, StopReason};
 use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
 use crate::provider::{
-    Answer, Assembly, CallPiece, Delta, Failure, Fault, Request, ToolDefinition,
+    Answer, Assembly, CallPiece, Delta, Failure, Fault, Listener, Request, ToolDefinition,
 };
 use crate::secret::{MaskedStream, Redactor};
 use crate::session;
@@ -62,6 +62,9 @@ pub enum ChatEvent {
     Asked(Box<Assembly>),
     /// A piece of it.
     Piece(Delta),
+    /// Nothing more has come by now: told before each wait for the model, and
+    /// again after each second of it.
+    Lull,
     /// The whole answer.
     Done(Box<Assistant>),
     /// There is none: as much of it as came, and why.
@@ -83,7 +86,7 @@ impl Handle {
     ) -> Result<()> {
         let engine = &*self.engine;
         let agent = engine.checked_chat(&request)?;
-        let _entered = engine.running.enter(cancel)?;
+        let _entered = engine.running.enter_to_tell(cancel)?;
         let choices = from_choice(agent, Some(&request.model));
         let messages = session::context_of(mem::take(&mut request.messages));
         let key = request.session_key.as_deref().unwrap_or_default();
@@ -169,6 +172,10 @@ impl Steps for Talk<'_> {
     /// The protocol has no word for it; its client sees that the stream lives.
     fn retries(&mut self, _: &Retry) {}
 
+    fn waits(&mut self) {
+        (self.events)(ChatEvent::Lull);
+    }
+
     fn falls_back(&mut self, choice: &ModelChoice) {
         self.tell(ChatEvent::Fallback(choice.model.clone()));
     }
@@ -204,17 +211,14 @@ impl Talk<'_> {
         let answer = Assembly::new(api, &choice.model, at).at(facts.cost);
         self.tell(ChatEvent::Asked(Box::new(answer)));
         let (events, is_seen) = (&mut *self.events, &mut self.is_seen);
-        let mut tell = |delta| {
-            *is_seen |= is_content(&delta);
-            events(ChatEvent::Piece(delta));
+        let mut tell = |event| {
+            *is_seen |= matches!(&event, ChatEvent::Piece(delta) if is_content(delta));
+            events(event);
         };
-        let mut veil = Veil::new(&engine.redactor, &mut tell);
+        let mut ear = Ear { watch, veil: Veil::new(&engine.redactor, &mut tell) };
         let inactivity = self.agent.limits.inactivity;
-        let called = engine.providers.call(&asked, inactivity, self.cancel, &mut |delta| {
-            watch.saw(delta);
-            veil.pass(delta);
-        });
-        veil.end();
+        let called = engine.providers.call(&asked, inactivity, self.cancel, &mut ear);
+        ear.veil.end();
         dated(called, at)
     }
 
@@ -300,12 +304,29 @@ fn is_content(delta: &Delta) -> bool {
     }
 }
 
+/// Hears one model call.
+struct Ear<'a> {
+    watch: &'a mut Watch,
+    veil: Veil<'a>,
+}
+
+impl Listener<&Delta> for Ear<'_> {
+    fn hears(&mut self, delta: &Delta) {
+        self.watch.saw(delta);
+        self.veil.pass(delta);
+    }
+
+    fn waits(&mut self) {
+        (self.veil.tell)(ChatEvent::Lull);
+    }
+}
+
 /// Between a model and who listens: no piece shows a known secret, also where
 /// it is said in several. Every delta is passed on in its place, if need be
 /// with less text in it, so that the blocks that the pieces make stay the same.
 struct Veil<'a> {
     redactor: &'a Redactor,
-    tell: &'a mut dyn FnMut(Delta),
+    tell: &'a mut dyn FnMut(ChatEvent),
     said: MaskedStream,
     is_thinking: bool,
     /// The arguments of each call.
@@ -313,7 +334,7 @@ struct Veil<'a> {
 }
 
 impl<'a> Veil<'a> {
-    fn new(redactor: &'a Redactor, tell: &'a mut dyn FnMut(Delta)) -> Self {
+    fn new(redactor: &'a Redactor, tell: &'a mut dyn FnMut(ChatEvent)) -> Self {
         let said = MaskedStream::new(redactor);
         Self { redactor, tell, said, is_thinking: false, calls: HashMap::new() }
     }
@@ -326,7 +347,7 @@ impl<'a> Veil<'a> {
             other => {
                 // Opaque data is of what was said before it.
                 self.release();
-                (self.tell)(other.clone());
+                self.piece(other.clone());
             }
         }
     }
@@ -340,7 +361,7 @@ impl<'a> Veil<'a> {
             let arguments = held.rest();
             if !arguments.is_empty() {
                 let piece = CallPiece { slot, arguments, ..CallPiece::default() };
-                (self.tell)(Delta::ToolCall(piece));
+                self.piece(Delta::ToolCall(piece));
             }
         }
     }
@@ -362,7 +383,7 @@ impl<'a> Veil<'a> {
     }
 
     fn tell_said(&mut self, told: String) {
-        (self.tell)(if self.is_thinking { Delta::Thinking(told) } else { Delta::Text(told) });
+        self.piece(if self.is_thinking { Delta::Thinking(told) } else { Delta::Text(told) });
     }
 
     fn call(&mut self, piece: &CallPiece) {
@@ -375,7 +396,11 @@ impl<'a> Veil<'a> {
         let arguments = held.take(&piece.arguments);
         let masked = |it: &String| redactor.mask(it).into_owned();
         let (id, name) = (piece.id.as_ref().map(masked), piece.name.as_ref().map(masked));
-        (self.tell)(Delta::ToolCall(CallPiece { slot: piece.slot, id, name, arguments }));
+        self.piece(Delta::ToolCall(CallPiece { slot: piece.slot, id, name, arguments }));
+    }
+
+    fn piece(&mut self, delta: Delta) {
+        (self.tell)(ChatEvent::Piece(delta));
     }
 }
 
@@ -388,7 +413,10 @@ mod tests {
         let redactor = Redactor::new();
         redactor.learn("s3cret-key");
         let mut told = Vec::new();
-        let mut tell = |delta| told.push(delta);
+        let mut tell = |event| match event {
+            ChatEvent::Piece(delta) => told.push(delta),
+            other => panic!("{other:?}"),
+        };
         let mut veil = Veil::new(&redactor, &mut tell);
         deltas.iter().for_each(|it| veil.pass(it));
         veil.end();
