@@ -111,7 +111,8 @@ struct Roll {
 }
 
 impl Crew {
-    /// An empty crew for at most `limit` jobs at a time; its workers are named `NAME-1`, `NAME-2`, ….
+    /// An empty crew for at most `limit` jobs at a time; its workers are named
+    /// `NAME-1`, `NAME-2`, ….
     pub fn new(name: impl Into<String>, limit: usize) -> Self {
         let (jobs, inbox) = unbounded();
         let roll = Roll { jobs: Some(jobs), idle: 0, workers: Vec::new() };
