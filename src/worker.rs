@@ -5,10 +5,15 @@
 use std::convert::Infallible;
 use std::hint::black_box;
 use std::io::{self, PipeReader, PipeWriter};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::mem;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::{self, JoinHandle, Scope, ScopedJoinHandle};
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded, never};
+use crossbeam_channel::{
+    Receiver, RecvTimeoutError, Sender, TryRecvError, bounded, never, unbounded,
+};
 
 use crate::error::{During, Kind, Result};
 
@@ -75,32 +80,146 @@ pub fn give_memory_back() {
     drop(black_box(Vec::<u8>::with_capacity(BLOCK)));
 }
 
-/// A bounded set of workers that come and go, such as one a connection.
-/// Dropping it waits for all of them.
+/// A bounded set of jobs, such as one a connection, and the workers that do them.
+/// A few of those that are done wait for more to do, since starting a thread takes
+/// longer than much of what they are for. Dropping it waits for all of them.
 #[derive(Debug)]
 pub struct Crew {
     name: String,
     limit: usize,
-    workers: Mutex<Vec<Worker>>,
+    running: Arc<AtomicUsize>,
+    inbox: Receiver<Job>,
+    roll: Arc<Mutex<Roll>>,
+}
+
+/// Workers of a crew that wait for more to do, at most.
+const MOST_IDLE: usize = 4;
+
+/// How long one waits.
+const IDLE: Duration = Duration::from_secs(5);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The workers of a crew.
+#[derive(Debug)]
+struct Roll {
+    /// `None` once the crew is dismissed: that ends those that wait.
+    jobs: Option<Sender<Job>>,
+    /// Those that wait and have nothing to do yet.
+    idle: usize,
+    workers: Vec<Worker>,
 }
 
 impl Crew {
-    /// An empty crew of at most `limit` workers, named `NAME-1`, `NAME-2`, ….
+    /// An empty crew for at most `limit` jobs at a time; its workers are named
+    /// `NAME-1`, `NAME-2`, ….
     pub fn new(name: impl Into<String>, limit: usize) -> Self {
-        Self { name: name.into(), limit, workers: Mutex::new(Vec::new()) }
+        let (jobs, inbox) = unbounded();
+        let roll = Roll { jobs: Some(jobs), idle: 0, workers: Vec::new() };
+        let running = Arc::default();
+        Self { name: name.into(), limit, running, inbox, roll: Arc::new(Mutex::new(roll)) }
     }
 
-    /// Starts a worker; `false` if the crew is full, and nothing was started.
+    /// Gives this to a worker that waits, or starts one; `false` if the crew is
+    /// full, and nothing was begun.
     pub fn spawn(&self, body: impl FnOnce() + Send + 'static) -> Result<bool> {
-        let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
-        workers.retain(|it| !it.is_finished());
-        if workers.len() >= self.limit {
-            return Ok(false);
+        let Some(running) = Running::begin(&self.running, self.limit) else { return Ok(false) };
+        let job: Job = Box::new(move || {
+            body();
+            drop(running);
+        });
+        let mut roll = locked(&self.roll);
+        if roll.idle > 0
+            && let Some(jobs) = &roll.jobs
+        {
+            // Both ends are ours, so that it is open.
+            let _ = jobs.send(job);
+            roll.idle -= 1;
+            return Ok(true);
         }
-        let name = format!("{}-{}", self.name, workers.len() + 1);
-        workers.push(Worker::spawn(name, body)?);
+        let ended = roll.take_ended();
+        let name = format!("{}-{}", self.name, roll.workers.len() + 1);
+        // Those that are done need the roll, and starting one takes its time.
+        drop(roll);
+        drop(ended);
+        let (inbox, shared) = (self.inbox.clone(), Arc::clone(&self.roll));
+        let worker = Worker::spawn(name, move || serve(job, &inbox, &shared))?;
+        locked(&self.roll).workers.push(worker);
         Ok(true)
     }
+}
+
+/// A job that runs or is about to; counted until this is dropped.
+struct Running(Arc<AtomicUsize>);
+
+impl Running {
+    fn begin(count: &Arc<AtomicUsize>, limit: usize) -> Option<Self> {
+        let running = Self(Arc::clone(count));
+        let before = count.fetch_add(1, Ordering::SeqCst);
+        (before < limit).then_some(running)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        let mut roll = locked(&self.roll);
+        roll.jobs = None;
+        let workers = mem::take(&mut roll.workers);
+        // Who ends looks at the roll.
+        drop(roll);
+        drop(workers);
+    }
+}
+
+/// A worker's life: one job after another.
+fn serve(first: Job, inbox: &Receiver<Job>, roll: &Mutex<Roll>) {
+    first();
+    while let Some(job) = next(inbox, roll) {
+        job();
+    }
+    // The stack of a thread stays until somebody has waited for its end.
+    let ended = locked(roll).take_ended();
+    drop(ended);
+}
+
+fn next(inbox: &Receiver<Job>, roll: &Mutex<Roll>) -> Option<Job> {
+    if !locked(roll).waits() {
+        return None;
+    }
+    match inbox.recv_timeout(IDLE) {
+        Ok(job) => Some(job),
+        Err(RecvTimeoutError::Disconnected) => None,
+        Err(RecvTimeoutError::Timeout) => {
+            let mut roll = locked(roll);
+            // A job that was given in this moment is one's own.
+            let job = inbox.try_recv().ok();
+            roll.idle -= usize::from(job.is_none());
+            job
+        }
+    }
+}
+
+impl Roll {
+    /// Counts one more that waits, if it may.
+    fn waits(&mut self) -> bool {
+        let may = self.jobs.is_some() && self.idle < MOST_IDLE;
+        self.idle += usize::from(may);
+        may
+    }
+
+    fn take_ended(&mut self) -> Vec<Worker> {
+        self.workers.extract_if(.., |it| it.is_finished()).collect()
+    }
+}
+
+fn locked(roll: &Mutex<Roll>) -> MutexGuard<'_, Roll> {
+    roll.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Something that can be called off, seen from the side that obeys. Clones
@@ -221,6 +340,49 @@ mod tests {
         })?);
         assert!(!crew.spawn(|| ())?);
         drop(release);
+        Ok(())
+    }
+
+    /// Runs in the crew; the thread that did.
+    fn thread_of(crew: &Crew) -> Result<Option<thread::ThreadId>> {
+        let (tell, told) = bounded(1);
+        assert!(crew.spawn(move || {
+            let _ = tell.send(thread::current().id());
+        })?);
+        Ok(told.recv().ok())
+    }
+
+    /// Waits until so many have nothing to do.
+    fn until_idle(crew: &Crew, count: usize) {
+        while locked(&crew.roll).idle != count {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_is_done_takes_the_next() -> Result<()> {
+        let crew = Crew::new("test", 1);
+        let first = thread_of(&crew)?;
+        until_idle(&crew, 1);
+        assert_eq!(thread_of(&crew)?, first);
+        Ok(())
+    }
+
+    #[test]
+    fn few_wait_for_more() -> Result<()> {
+        let crew = Crew::new("test", 2 * MOST_IDLE);
+        let (release, wait) = bounded::<Infallible>(0);
+        for _ in 0..2 * MOST_IDLE {
+            let wait = wait.clone();
+            assert!(crew.spawn(move || {
+                let _ = wait.recv();
+            })?);
+        }
+        drop(release);
+        until_idle(&crew, MOST_IDLE);
+        while locked(&crew.roll).workers.iter().filter(|it| !it.is_finished()).count() > MOST_IDLE {
+            thread::yield_now();
+        }
         Ok(())
     }
 

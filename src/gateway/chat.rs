@@ -4,7 +4,8 @@
 //! Nothing is run and nothing is stored but the audit lines. Once some of the
 //! answer has been told, no other model is asked.
 
-use std::collections::HashMap;
+mod veil;
+
 use std::mem;
 
 use serde_json::Value;
@@ -16,15 +17,13 @@ use crate::config::{Agent, ModelChoice, ModelRef, ThinkingLevel};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Assistant, Message, StopReason};
 use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
-use crate::provider::{
-    Answer, Assembly, CallPiece, Delta, Failure, Fault, Request, ToolDefinition,
-};
-use crate::secret::{MaskedStream, Redactor};
+use crate::provider::{Answer, Assembly, Delta, Failure, Fault, Listener, Request, ToolDefinition};
 use crate::session;
 use crate::tool::Caller;
 use crate::turn::{Equipped, Hands, ModelCallEnd, Watch, masked_answer};
 use crate::usage::Role;
 use crate::worker::Cancel;
+use veil::Veil;
 
 /// A conversation that waits for its next answer.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +61,9 @@ pub enum ChatEvent {
     Asked(Box<Assembly>),
     /// A piece of it.
     Piece(Delta),
+    /// Nothing more has come by now: told before each wait for the model, and
+    /// again after each second of it.
+    Lull,
     /// The whole answer.
     Done(Box<Assistant>),
     /// There is none: as much of it as came, and why.
@@ -83,7 +85,7 @@ impl Handle {
     ) -> Result<()> {
         let engine = &*self.engine;
         let agent = engine.checked_chat(&request)?;
-        let _entered = engine.running.enter(cancel)?;
+        let _entered = engine.running.enter_to_tell(cancel)?;
         let choices = from_choice(agent, Some(&request.model));
         let messages = session::context_of(mem::take(&mut request.messages));
         let key = request.session_key.as_deref().unwrap_or_default();
@@ -169,6 +171,10 @@ impl Steps for Talk<'_> {
     /// The protocol has no word for it; its client sees that the stream lives.
     fn retries(&mut self, _: &Retry) {}
 
+    fn waits(&mut self) {
+        (self.events)(ChatEvent::Lull);
+    }
+
     fn falls_back(&mut self, choice: &ModelChoice) {
         self.tell(ChatEvent::Fallback(choice.model.clone()));
     }
@@ -204,17 +210,14 @@ impl Talk<'_> {
         let answer = Assembly::new(api, &choice.model, at).at(facts.cost);
         self.tell(ChatEvent::Asked(Box::new(answer)));
         let (events, is_seen) = (&mut *self.events, &mut self.is_seen);
-        let mut tell = |delta| {
-            *is_seen |= is_content(&delta);
-            events(ChatEvent::Piece(delta));
+        let mut tell = |event| {
+            *is_seen |= matches!(&event, ChatEvent::Piece(delta) if is_content(delta));
+            events(event);
         };
-        let mut veil = Veil::new(&engine.redactor, &mut tell);
+        let mut ear = Ear { watch, veil: Veil::new(&engine.redactor, &mut tell) };
         let inactivity = self.agent.limits.inactivity;
-        let called = engine.providers.call(&asked, inactivity, self.cancel, &mut |delta| {
-            watch.saw(delta);
-            veil.pass(delta);
-        });
-        veil.end();
+        let called = engine.providers.call(&asked, inactivity, self.cancel, &mut ear);
+        ear.veil.end();
         dated(called, at)
     }
 
@@ -300,163 +303,19 @@ fn is_content(delta: &Delta) -> bool {
     }
 }
 
-/// Between a model and who listens: no piece shows a known secret, also where
-/// it is said in several. Every delta is passed on in its place, if need be
-/// with less text in it, so that the blocks that the pieces make stay the same.
-struct Veil<'a> {
-    redactor: &'a Redactor,
-    tell: &'a mut dyn FnMut(Delta),
-    said: MaskedStream,
-    is_thinking: bool,
-    /// The arguments of each call.
-    calls: HashMap<u64, MaskedStream>,
+/// Hears one model call.
+struct Ear<'a> {
+    watch: &'a mut Watch,
+    veil: Veil<'a>,
 }
 
-impl<'a> Veil<'a> {
-    fn new(redactor: &'a Redactor, tell: &'a mut dyn FnMut(Delta)) -> Self {
-        let said = MaskedStream::new(redactor);
-        Self { redactor, tell, said, is_thinking: false, calls: HashMap::new() }
+impl Listener<&Delta> for Ear<'_> {
+    fn hears(&mut self, delta: &Delta) {
+        self.watch.saw(delta);
+        self.veil.pass(delta);
     }
 
-    fn pass(&mut self, delta: &Delta) {
-        match delta {
-            Delta::Text(piece) => self.say(piece, false),
-            Delta::Thinking(piece) => self.say(piece, true),
-            Delta::ToolCall(piece) => self.call(piece),
-            other => {
-                // Opaque data is of what was said before it.
-                self.release();
-                (self.tell)(other.clone());
-            }
-        }
-    }
-
-    /// Tells what is held: nothing more comes.
-    fn end(&mut self) {
-        self.release();
-        let mut calls: Vec<(u64, MaskedStream)> = self.calls.drain().collect();
-        calls.sort_by_key(|it| it.0);
-        for (slot, mut held) in calls {
-            let arguments = held.rest();
-            if !arguments.is_empty() {
-                let piece = CallPiece { slot, arguments, ..CallPiece::default() };
-                (self.tell)(Delta::ToolCall(piece));
-            }
-        }
-    }
-
-    fn say(&mut self, piece: &str, is_thinking: bool) {
-        if self.is_thinking != is_thinking {
-            self.release();
-            self.is_thinking = is_thinking;
-        }
-        let told = self.said.take(piece);
-        self.tell_said(told);
-    }
-
-    fn release(&mut self) {
-        let told = self.said.rest();
-        if !told.is_empty() {
-            self.tell_said(told);
-        }
-    }
-
-    fn tell_said(&mut self, told: String) {
-        (self.tell)(if self.is_thinking { Delta::Thinking(told) } else { Delta::Text(told) });
-    }
-
-    fn call(&mut self, piece: &CallPiece) {
-        // More of a call that is there parts no text.
-        if !self.calls.contains_key(&piece.slot) {
-            self.release();
-        }
-        let redactor = self.redactor;
-        let held = self.calls.entry(piece.slot).or_insert_with(|| MaskedStream::new(redactor));
-        let arguments = held.take(&piece.arguments);
-        let masked = |it: &String| redactor.mask(it).into_owned();
-        let (id, name) = (piece.id.as_ref().map(masked), piece.name.as_ref().map(masked));
-        (self.tell)(Delta::ToolCall(CallPiece { slot: piece.slot, id, name, arguments }));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(deltas: &[Delta], want: &[Delta]) {
-        let redactor = Redactor::new();
-        redactor.learn("s3cret-key");
-        let mut told = Vec::new();
-        let mut tell = |delta| told.push(delta);
-        let mut veil = Veil::new(&redactor, &mut tell);
-        deltas.iter().for_each(|it| veil.pass(it));
-        veil.end();
-        assert_eq!(told, want);
-    }
-
-    fn text(text: &str) -> Delta {
-        Delta::Text(text.into())
-    }
-
-    fn piece(slot: u64, id: Option<&str>, arguments: &str) -> Delta {
-        let (id, arguments) = (id.map(str::to_owned), arguments.to_owned());
-        Delta::ToolCall(CallPiece { slot, name: id.clone(), id, arguments })
-    }
-
-    #[test]
-    fn what_is_no_secret_passes_as_it_is() {
-        let deltas = [
-            text("a"),
-            Delta::Thinking("b".into()),
-            Delta::Signature("s".into()),
-            text(""),
-            piece(0, Some("c"), "{\"x\""),
-            Delta::Redacted("r".into()),
-            piece(0, None, ": 1}"),
-            Delta::Stop(StopReason::ToolUse),
-        ];
-        check(&deltas, &deltas);
-    }
-
-    #[test]
-    fn a_secret_in_pieces_is_never_told() {
-        for cut in 1..10 {
-            let (first, second) = "s3cret-key".split_at(cut);
-            check(&[text(first), text(second)], &[text(""), text("••••")]);
-            let begin = piece(0, Some("c"), "");
-            let calls = [begin.clone(), piece(0, None, first), piece(0, None, second)];
-            check(&calls, &[begin, piece(0, None, ""), piece(0, None, "••••")]);
-        }
-    }
-
-    #[test]
-    fn what_is_held_is_told_before_what_parts_it() {
-        let stop = Delta::Stop(StopReason::Stop);
-        check(&[text("a s3"), stop.clone()], &[text("a "), text("s3"), stop]);
-        let call = piece(0, Some("c"), "");
-        check(&[text("s3"), call.clone()], &[text(""), text("s3"), call.clone()]);
-        check(
-            &[call.clone(), text("s3"), call.clone()],
-            &[call.clone(), text(""), call, text("s3")],
-        );
-    }
-
-    #[test]
-    fn secrets_in_mixed_pieces_of_calls_are_masked_in_each() {
-        let deltas = [
-            piece(0, Some("s3cret-key"), "s3cr"),
-            piece(1, Some("b"), "s3cret"),
-            piece(0, None, "et-key!"),
-            piece(1, None, "-k"),
-        ];
-        let want = [
-            piece(0, Some("••••"), ""),
-            piece(1, Some("b"), ""),
-            piece(0, None, "••••!"),
-            piece(1, None, ""),
-            piece(1, None, "s3cret-k"),
-        ];
-        check(&deltas, &want);
+    fn waits(&mut self) {
+        self.veil.wait();
     }
 }

@@ -1,7 +1,7 @@
 //! What runs now, so that a stop can wait for it, then call it off. Once the
 //! gateway drains, nothing new is let in.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,8 @@ struct Table {
     draining: bool,
     next: u64,
     cancels: HashMap<u64, Cancel>,
+    /// Those that are not waited for once they are called off.
+    telling: HashSet<u64>,
 }
 
 /// Something that runs; leaves the table when dropped.
@@ -41,6 +43,15 @@ impl Running {
         Ok(Entered { running: self.clone(), id })
     }
 
+    /// The same for a call that only tells its client what it hears. Called off,
+    /// it may stand in a write that nobody takes; who closes the connections ends
+    /// it then, and nobody else waits.
+    pub(super) fn enter_to_tell(&self, cancel: &Cancel) -> Result<Entered> {
+        let entered = self.enter(cancel)?;
+        self.lock().telling.insert(entered.id);
+        Ok(entered)
+    }
+
     /// Whether nothing new is let in.
     pub(super) fn is_draining(&self) -> bool {
         self.lock().draining
@@ -53,9 +64,12 @@ impl Running {
 
     /// Calls everything off that runs.
     pub(super) fn call_off(&self) {
-        for cancel in self.lock().cancels.values() {
-            cancel.call_off();
-        }
+        let mut table = self.lock();
+        table.cancels.values().for_each(Cancel::call_off);
+        let Table { cancels, telling, .. } = &mut *table;
+        cancels.retain(|id, _| !telling.contains(id));
+        drop(table);
+        self.table.1.notify_all();
     }
 
     /// From now on nothing new is let in.
@@ -97,7 +111,10 @@ impl Running {
 
 impl Drop for Entered {
     fn drop(&mut self) {
-        self.running.lock().cancels.remove(&self.id);
+        let mut table = self.running.lock();
+        table.cancels.remove(&self.id);
+        table.telling.remove(&self.id);
+        drop(table);
         self.running.table.1.notify_all();
     }
 }
@@ -105,6 +122,18 @@ impl Drop for Entered {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_only_tells_is_not_waited_for_once_it_is_called_off() -> Result<()> {
+        let running = Running::default();
+        let (_canceller, cancel) = Cancel::pair();
+        let entered = running.enter_to_tell(&cancel)?;
+        assert_eq!(running.drain(Duration::ZERO, Duration::ZERO), 0);
+        assert!(cancel.is_cancelled());
+        drop(entered);
+        assert!(running.lock().telling.is_empty());
+        Ok(())
+    }
 
     #[test]
     fn a_draining_gateway_lets_nothing_in() -> Result<()> {

@@ -18,6 +18,9 @@ use crate::worker::Cancel;
 /// a caller thinks of it.
 const MOST_SHRINKS: u32 = 6;
 
+/// How often a caller is told that it is waited.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// What a caller does on the way to an answer.
 pub trait Steps {
     /// Why the caller itself ends the course: no failure of a model.
@@ -30,6 +33,9 @@ pub trait Steps {
     /// Another try is on its way: told before the wait for it. What was told
     /// of the answer so far is no part of what comes.
     fn retries(&mut self, retry: &Retry);
+
+    /// Nothing happens: told after each second of a wait between two calls.
+    fn waits(&mut self) {}
 
     /// Another model than before is asked.
     fn falls_back(&mut self, choice: &ModelChoice);
@@ -177,11 +183,11 @@ impl<'a> Chain<'a> {
                 Step::Pause(wait) => {
                     let reason = tries.last.clone().unwrap_or_default();
                     steps.retries(&tries.next(wait, reason));
-                    pause::<S::Halt>(wait, cancel)?;
+                    pause(wait, steps, cancel)?;
                 }
                 Step::CoolDown(index, wait) => {
                     steps.retries(&tries.next(wait, self.why(index)));
-                    pause::<S::Halt>(wait, cancel)?;
+                    pause(wait, steps, cancel)?;
                 }
                 Step::GiveUp => return Err(End::Exhausted(self.exhausted())),
             }
@@ -294,11 +300,16 @@ fn setback(fault: &Fault) -> Option<Setback> {
 }
 
 /// Waits, or ends at once when it is called off.
-fn pause<H>(wait: Duration, cancel: &Cancel) -> Result<(), End<H>> {
-    select! {
-        recv(after(wait)) -> _ => Ok(()),
-        recv(cancel.gone()) -> _ => Err(End::CalledOff),
+fn pause<S: Steps>(mut wait: Duration, steps: &mut S, cancel: &Cancel) -> Result<(), End<S::Halt>> {
+    while !wait.is_zero() {
+        let step = wait.min(SILENCE);
+        select! {
+            recv(after(step)) -> _ => steps.waits(),
+            recv(cancel.gone()) -> _ => return Err(End::CalledOff),
+        }
+        wait -= step;
     }
+    Ok(())
 }
 
 /// A number from 0 to 1. Without one from the system the middle has to do.
@@ -326,6 +337,7 @@ mod tests {
         /// What comes of each call, and whether some of it is seen.
         calls: VecDeque<Result<(), (Fault, bool)>>,
         told: Vec<String>,
+        waits: u32,
         shrinks: u32,
         is_final: bool,
         /// Called off when a retry is told.
@@ -353,6 +365,10 @@ mod tests {
             if let Some(it) = &self.canceller {
                 it.cancel();
             }
+        }
+
+        fn waits(&mut self) {
+            self.waits += 1;
         }
 
         fn falls_back(&mut self, choice: &ModelChoice) {
@@ -417,6 +433,14 @@ mod tests {
         assert_eq!(check(script(), vec![refused(), Ok(())], "a, to b, b"), None);
         let seen = vec![unavailable(true), Ok(())];
         assert_eq!(check(script(), seen, "a, retry 1 now: down, to b, b"), None);
+    }
+
+    #[test]
+    fn a_wait_is_told_while_it_lasts() {
+        let mut script = Script::default();
+        let wait = SILENCE + Duration::from_millis(1);
+        assert_eq!(pause(wait, &mut script, &Cancel::never()), Ok(()));
+        assert_eq!(script.waits, 2);
     }
 
     #[test]

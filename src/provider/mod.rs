@@ -179,6 +179,40 @@ pub trait Decoder: Send {
     }
 }
 
+/// Who is told what comes, on the thread that asked.
+pub trait Listener<T> {
+    /// It has come.
+    fn hears(&mut self, it: T);
+
+    /// Nothing more has come by now: told before each wait, and again after
+    /// each second of it.
+    fn waits(&mut self) {}
+}
+
+impl<T, F: FnMut(T)> Listener<T> for F {
+    fn hears(&mut self, it: T) {
+        self(it);
+    }
+}
+
+/// What is done with the deltas of one call: they are passed on, and make an
+/// answer.
+struct Hearing<'a> {
+    listener: &'a mut dyn for<'d> Listener<&'d Delta>,
+    assembly: Assembly,
+}
+
+impl Listener<Delta> for Hearing<'_> {
+    fn hears(&mut self, delta: Delta) {
+        self.listener.hears(&delta);
+        self.assembly.take(delta);
+    }
+
+    fn waits(&mut self) {
+        self.listener.waits();
+    }
+}
+
 /// A piece of an answer, in no provider's words.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delta {
@@ -271,18 +305,18 @@ impl Registry {
         request: &Request<'_>,
         inactivity: Duration,
         cancel: &Cancel,
-        on_delta: &mut dyn FnMut(&Delta),
+        listener: &mut dyn for<'d> Listener<&'d Delta>,
     ) -> Result<Answer, Box<Failure>> {
         let origin = Origin::new(request.model, self.endpoint(request.model))
             .speaking(self.api_name(request.model))
             .remembering(request.messages);
-        match self.call_once(request, &origin, inactivity, cancel, on_delta) {
+        match self.call_once(request, &origin, inactivity, cancel, listener) {
             // Once, and before anything of an answer has come.
             Err(failure)
                 if matches!(failure.fault, Fault::Stale(_)) && failure.partial.is_empty() =>
             {
                 log::info!("{}: asked again without opaque data", failure.fault);
-                self.call_once(request, &origin.without_opaque(), inactivity, cancel, on_delta)
+                self.call_once(request, &origin.without_opaque(), inactivity, cancel, listener)
                     .map(Answer::without_opaque)
             }
             called => called,
@@ -295,16 +329,14 @@ impl Registry {
         origin: &Origin<'_>,
         inactivity: Duration,
         cancel: &Cancel,
-        on_delta: &mut dyn FnMut(&Delta),
+        listener: &mut dyn for<'d> Listener<&'d Delta>,
     ) -> Result<Answer, Box<Failure>> {
         let api = self.api_name(request.model);
         let assembly = Assembly::new(api, request.model, clock::now());
-        let mut assembly = assembly.at(request.facts.cost).from(origin.endpoint());
-        let mut pass_on = |delta| {
-            on_delta(&delta);
-            assembly.take(delta);
-        };
-        let carried = self.carry(request, origin, inactivity, cancel, &mut pass_on);
+        let assembly = assembly.at(request.facts.cost).from(origin.endpoint());
+        let mut hearing = Hearing { listener, assembly };
+        let carried = self.carry(request, origin, inactivity, cancel, &mut hearing);
+        let assembly = hearing.assembly;
         if assembly.is_misled() {
             log::warn!(
                 "the provider `{}` told a count of tokens for `{}` that cannot be; what the call \
@@ -341,7 +373,7 @@ impl Registry {
         origin: &Origin<'_>,
         inactivity: Duration,
         cancel: &Cancel,
-        pass_on: &mut dyn FnMut(Delta),
+        hearing: &mut Hearing<'_>,
     ) -> Result<(), Fault> {
         let name = &request.model.provider;
         let Some(entry) = self.providers.get(name) else {
@@ -353,7 +385,7 @@ impl Registry {
             true => decoder,
             false => Box::new(Joined(decoder)) as Box<dyn Decoder>,
         };
-        entry.pool.call(wire, decoder, entry.patience(inactivity), cancel, pass_on)
+        entry.pool.call(wire, decoder, entry.patience(inactivity), cancel, hearing)
     }
 }
 

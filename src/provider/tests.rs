@@ -77,7 +77,7 @@ fn ask(registry: &Registry, inactivity: Duration, cancel: &Cancel) -> Result<Ans
     let facts = registry.facts(&model);
     let said = [Message::user("hi", clock::now())];
     let request = Request::new(&model, &facts, &said);
-    registry.call(&request, inactivity, cancel, &mut |_| ()).map_err(|it| it.fault)
+    registry.call(&request, inactivity, cancel, &mut |_: &Delta| ()).map_err(|it| it.fault)
 }
 
 #[test]

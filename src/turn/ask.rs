@@ -60,7 +60,7 @@ impl Progress<'_> {
         };
         let events = &mut self.events;
         let inactivity = self.turn.limits.inactivity;
-        self.turn.providers.call(&request, inactivity, self.cancel, &mut |delta| {
+        self.turn.providers.call(&request, inactivity, self.cancel, &mut |delta: &Delta| {
             watch.saw(delta);
             let event = match delta {
                 Delta::Text(it) => TurnEvent::TextDelta { delta: it.clone() },

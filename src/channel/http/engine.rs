@@ -76,7 +76,8 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     /// Puts a prompt in line; its events end with a terminal one.
     fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription>;
     /// One answer to a conversation that its client keeps, on this thread; an
-    /// error means that nothing was begun and nothing told.
+    /// error means that nothing was begun and nothing told. In each second
+    /// something is told of it, if only a lull.
     fn chat(
         &self,
         request: ChatRequest,

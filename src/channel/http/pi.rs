@@ -95,6 +95,8 @@ impl Teller {
                 }
             }
             ChatEvent::Piece(delta) => self.piece(delta, to)?,
+            // No event of that protocol.
+            ChatEvent::Lull => {}
             ChatEvent::Done(message) => return self.done(message, to).map(|()| true),
             ChatEvent::Failed(message) => return failed(message, to).map(|()| true),
             ChatEvent::Blocked(reason) => {

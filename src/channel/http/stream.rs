@@ -55,11 +55,17 @@ impl Reply {
     }
 
     /// Writes the head of a 200.
-    pub(super) fn start(mut self, content_type: &str) -> io::Result<Pieces> {
+    pub(super) fn start(self, content_type: &str) -> io::Result<Pieces> {
+        let mut pieces = self.begin(content_type)?;
+        pieces.to.flush()?;
+        Ok(pieces)
+    }
+
+    /// The same; the head goes with what comes next.
+    pub(super) fn begin(mut self, content_type: &str) -> io::Result<Pieces> {
         let chunked = self.minor > 0;
         let length = if chunked { Length::Chunked } else { Length::UntilClose };
         self.to.write_all(head(200, content_type, length).as_bytes())?;
-        self.to.flush()?;
         Ok(Pieces { to: self.to, chunked, frame: Vec::new() })
     }
 }
@@ -95,6 +101,11 @@ impl Pieces {
 impl Batch {
     pub(super) fn new(to: Pieces) -> Self {
         Self { to, ready: Vec::new() }
+    }
+
+    /// Whether nothing waits to be written.
+    pub(super) fn is_empty(&self) -> bool {
+        self.ready.is_empty()
     }
 
     /// Writes what is ready, and that it was all.

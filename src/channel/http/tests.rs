@@ -272,7 +272,9 @@ impl Engine for Small {
             "block" => events(ChatEvent::Blocked("not today".into())),
             "break" => {}
             "wait" => {
-                let _ = cancel.gone().recv();
+                while !cancel.is_cancelled() {
+                    events(ChatEvent::Lull);
+                }
                 self.tell("the answer was called off");
             }
             "flood" => {

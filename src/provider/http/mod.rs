@@ -32,7 +32,7 @@ const LARGEST_REFUSAL: usize = 8 * 1024;
 const LONGEST_TAIL: usize = 64 * 1024;
 
 /// Bytes that are read at a time.
-const PIECE: usize = 16 * 1024;
+const PIECE: usize = 4 * 1024;
 
 /// One worker's connection to a server.
 pub(super) struct Post {

@@ -21,9 +21,12 @@ use crate::secret::Redactor;
 /// Largest head of a response, in bytes.
 const LARGEST_HEAD: usize = 16 * 1024;
 
-/// What ureq reads into and writes from, in bytes; there are two of each where
-/// TLS is spoken.
-const BUFFER: usize = 24 * 1024;
+/// What ureq reads into, in bytes, a whole head among it; there are two where
+/// TLS is spoken, and they are there as long as the connection is kept.
+const INPUT: usize = LARGEST_HEAD + 1024;
+
+/// What it writes from: a line of the request's head must fit.
+const OUTPUT: usize = 8 * 1024;
 
 /// How long a connection is kept without a call: shorter than routers forget
 /// it, which nobody would tell.
@@ -112,8 +115,8 @@ impl Target {
             .max_idle_connections(1)
             .max_idle_connections_per_host(1)
             .max_response_header_size(LARGEST_HEAD)
-            .input_buffer_size(BUFFER)
-            .output_buffer_size(BUFFER)
+            .input_buffer_size(INPUT)
+            .output_buffer_size(OUTPUT)
             .timeout_resolve(self.is_named().then_some(connect))
             .timeout_connect(Some(connect))
             .timeout_per_read(Some(silence))

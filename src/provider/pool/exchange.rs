@@ -5,6 +5,7 @@
 
 use std::mem;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
@@ -23,13 +24,17 @@ pub(in crate::provider) trait Carrier: Send {
 /// Ends what a worker blocks in, at once.
 pub(in crate::provider) type Cut = Box<dyn FnOnce() + Send>;
 
-/// What a worker tells its caller. The channel's end is the call's end.
+/// What a worker tells its caller. The channel's end is the call's end. Steps
+/// on the way to the answer are only noted on the ticket, with their time: they
+/// wake nobody, since they matter to the caller's clock alone.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// A worker has taken the call.
+    /// A worker has taken the call: noted.
     Begun,
-    /// Another piece of the request is on its way.
+    /// Another piece of the request is on its way: noted.
     Sent,
+    /// The head of an answer has come: noted.
+    Answered,
     /// Bytes have come, and what they completed.
     Heard(Vec<Delta>),
     /// It is a refusal; its text is read.
@@ -47,7 +52,8 @@ pub(super) struct Work {
 /// Where a call stands.
 enum State {
     Waiting(Box<Work>),
-    Running(Option<Cut>),
+    /// What cuts it short, and the last step that its caller has not seen.
+    Running(Option<Cut>, Option<(Event, Instant)>),
     /// Ended or called off, and what came of it.
     Over(Option<Result<(), Fault>>),
 }
@@ -98,11 +104,19 @@ impl Ticket {
             }
             mem::replace(&mut *state, State::Over(None))
         };
-        if let State::Running(Some(cut)) = before {
+        if let State::Running(Some(cut), _) = before {
             cut();
             return false;
         }
         matches!(before, State::Waiting(_))
+    }
+
+    /// The last step that was noted since this was asked last, and when.
+    pub(super) fn step(&self) -> Option<(Event, Instant)> {
+        match &mut *self.state() {
+            State::Running(_, step) => step.take(),
+            _ => None,
+        }
     }
 
     /// What came of it, once its worker has told.
@@ -118,7 +132,7 @@ impl Ticket {
         if !matches!(*state, State::Waiting(_)) {
             return None;
         }
-        match mem::replace(&mut *state, State::Running(None)) {
+        match mem::replace(&mut *state, State::Running(None, None)) {
             State::Waiting(work) => Some(work),
             _ => None,
         }
@@ -133,7 +147,7 @@ impl Exchange {
     /// Names what cuts this call short. Fails if it has been called off.
     pub(in crate::provider) fn arm(&self, cut: Cut) -> Result<(), Fault> {
         match &mut *self.ticket.state() {
-            State::Running(place) => {
+            State::Running(place, _) => {
                 *place = Some(cut);
                 Ok(())
             }
@@ -144,7 +158,7 @@ impl Exchange {
     /// Takes back what was armed; `false` if it has been used.
     pub(in crate::provider) fn disarm(&self) -> bool {
         match &mut *self.ticket.state() {
-            State::Running(place) => {
+            State::Running(place, _) => {
                 *place = None;
                 true
             }
@@ -154,17 +168,17 @@ impl Exchange {
 
     /// A worker has begun.
     pub(super) fn begun(&self) -> Result<(), Fault> {
-        self.tell(Event::Begun)
+        self.note(Event::Begun)
     }
 
     /// Another piece of the request is about to go.
     pub(in crate::provider) fn sent(&self) -> Result<(), Fault> {
-        self.tell(Event::Sent)
+        self.note(Event::Sent)
     }
 
     /// The head of an answer has come.
     pub(in crate::provider) fn answered(&self) -> Result<(), Fault> {
-        self.tell(Event::Heard(Vec::new()))
+        self.note(Event::Answered)
     }
 
     /// What comes is no answer but a refusal.
@@ -217,6 +231,16 @@ impl Exchange {
     fn pass_on(&mut self, deltas: Vec<Delta>) -> Result<(), Fault> {
         self.has_stopped |= deltas.iter().any(|it| matches!(it, Delta::Stop(_)));
         self.tell(Event::Heard(deltas))
+    }
+
+    fn note(&self, step: Event) -> Result<(), Fault> {
+        match &mut *self.ticket.state() {
+            State::Running(_, place) => {
+                *place = Some((step, Instant::now()));
+                Ok(())
+            }
+            _ => Err(Fault::Cancelled),
+        }
     }
 
     fn tell(&self, event: Event) -> Result<(), Fault> {

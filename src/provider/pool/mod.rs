@@ -7,6 +7,7 @@ mod exchange;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, at, se
 pub(super) use exchange::{Carrier, Exchange};
 pub(super) use watch::Patience;
 
-use super::{Decoder, Delta, Fault, Wire};
+use super::{Decoder, Delta, Fault, Listener, Wire};
 use crate::worker::{Cancel, Worker};
 use exchange::{Event, Job, Ticket, Work};
 use watch::{Expired, Limit, Watch};
@@ -57,9 +58,12 @@ pub(super) struct Pool {
     inbox: Receiver<(Job, Instant)>,
     shared: Arc<Shared>,
     limit: Option<NonZeroUsize>,
-    // Dropped last: joins.
-    workers: Mutex<Vec<Worker>>,
+    workers: Roster, // Dropped last: joins.
 }
+
+/// The threads of a pool; dropping it waits for them.
+#[derive(Default)]
+struct Roster(Arc<Mutex<Vec<Worker>>>);
 
 /// What all workers of a pool see.
 struct Shared {
@@ -94,7 +98,7 @@ impl Pool {
         let (jobs, inbox) = unbounded();
         let provider = provider.to_owned();
         let shared = Shared { provider, make_carrier, books: Mutex::default() };
-        Self { jobs, inbox, shared: Arc::new(shared), limit, workers: Mutex::default() }
+        Self { jobs, inbox, shared: Arc::new(shared), limit, workers: Roster::default() }
     }
 
     /// One call: waits for a worker, then for the answer's end. Ends at once
@@ -105,12 +109,12 @@ impl Pool {
         decoder: Box<dyn Decoder>,
         patience: Patience,
         cancel: &Cancel,
-        on_delta: &mut dyn FnMut(Delta),
+        listener: &mut dyn Listener<Delta>,
     ) -> Result<(), Fault> {
         if cancel.is_cancelled() {
             return Err(Fault::Cancelled);
         }
-        self.enter(wire, decoder)?.follow(patience, cancel, on_delta)
+        self.enter(wire, decoder)?.follow(patience, cancel, listener)
     }
 
     /// How much there is to do.
@@ -154,12 +158,15 @@ impl Pool {
         let seat = Seat { shared: Arc::clone(&self.shared), number, is_taken: true, runs: false };
         let inbox = self.inbox.clone();
         let name = format!("llm-{}-{number}", self.shared.provider);
-        let spawned = Worker::spawn(name, move || seat.work(&inbox));
+        let workers = Arc::clone(&self.workers.0);
+        let spawned = Worker::spawn(name, move || {
+            seat.work(&inbox);
+            join_ended(&workers);
+        });
         match spawned {
             Ok(worker) => {
-                let mut workers = self.workers.lock().unwrap_or_else(PoisonError::into_inner);
-                workers.retain(|it| !it.is_finished());
-                workers.push(worker);
+                join_ended(&self.workers.0);
+                locked(&self.workers.0).push(worker);
             }
             Err(error) if self.shared.books().numbers.is_empty() => {
                 return Err(Fault::Ours(error.to_string()));
@@ -168,6 +175,23 @@ impl Pool {
         }
         Ok(())
     }
+}
+
+impl Drop for Roster {
+    fn drop(&mut self) {
+        let workers = mem::take(&mut *locked(&self.0));
+        drop(workers);
+    }
+}
+
+/// The stack of a thread stays in memory until somebody has waited for its end.
+fn join_ended(workers: &Mutex<Vec<Worker>>) {
+    let ended: Vec<Worker> = locked(workers).extract_if(.., |it| it.is_finished()).collect();
+    drop(ended);
+}
+
+fn locked(workers: &Mutex<Vec<Worker>>) -> MutexGuard<'_, Vec<Worker>> {
+    workers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -238,11 +262,11 @@ impl Caller<'_> {
         &self,
         patience: Patience,
         cancel: &Cancel,
-        on_delta: &mut dyn FnMut(Delta),
+        listener: &mut dyn Listener<Delta>,
     ) -> Result<(), Fault> {
         let mut watch = Watch::new(patience, Instant::now());
         loop {
-            let event = match self.next(watch.due(), cancel) {
+            let event = match self.next(&mut watch, cancel, listener) {
                 Next::Event(event) => event,
                 Next::Ended => return self.outcome(&watch),
                 Next::Cancelled => return Err(Fault::Cancelled),
@@ -251,6 +275,7 @@ impl Caller<'_> {
                     None => continue,
                 },
             };
+            self.catch_up(&mut watch, |when| when);
             watch.saw(&event, Instant::now());
             if let Event::Heard(deltas) = event {
                 for delta in deltas {
@@ -258,30 +283,56 @@ impl Caller<'_> {
                     if cancel.is_cancelled() {
                         return Err(Fault::Cancelled);
                     }
-                    on_delta(delta);
+                    listener.hears(delta);
                 }
                 watch.resume(Instant::now());
             }
         }
     }
 
-    /// Waits for whatever comes first.
-    fn next(&self, due: Option<(Instant, Expired)>, cancel: &Cancel) -> Next {
-        let Some((time, expired)) = due else {
-            return select! {
-                recv(self.events) -> event => event.map_or(Next::Ended, Next::Event),
-                recv(cancel.gone()) -> _ => Next::Cancelled,
-            };
-        };
-        select! {
-            recv(self.events) -> event => event.map_or(Next::Ended, Next::Event),
-            recv(cancel.gone()) -> _ => Next::Cancelled,
-            recv(at(time)) -> _ => match self.events.try_recv() {
-                // It came in time; it is us who are late.
-                Ok(event) => Next::Event(event),
-                Err(TryRecvError::Disconnected) => Next::Ended,
-                Err(TryRecvError::Empty) => Next::Expired(expired),
-            },
+    /// What has come already, or else whatever comes first.
+    fn next(&self, watch: &mut Watch, cancel: &Cancel, listener: &mut dyn Listener<Delta>) -> Next {
+        loop {
+            // What floods is called off like all else.
+            if cancel.is_cancelled() {
+                return Next::Cancelled;
+            }
+            if let Some(next) = self.ready() {
+                return next;
+            }
+            let began = Instant::now();
+            listener.waits();
+            let now = Instant::now();
+            watch.forgive(now - began);
+            // A step of that time counts from its end.
+            self.catch_up(watch, |when| if when < began { when } else { now });
+            let due = watch.due();
+            if let Some((_, expired)) = due.filter(|it| it.0 <= now) {
+                // What has come in time has, however late we are.
+                return self.ready().unwrap_or(Next::Expired(expired));
+            }
+            let look = now + watch.look();
+            select! {
+                recv(self.events) -> event => return event.map_or(Next::Ended, Next::Event),
+                recv(cancel.gone()) -> _ => return Next::Cancelled,
+                recv(at(due.map_or(look, |it| it.0.min(look)))) -> _ => {}
+            }
+        }
+    }
+
+    /// What has come already.
+    fn ready(&self) -> Option<Next> {
+        match self.events.try_recv() {
+            Ok(event) => Some(Next::Event(event)),
+            Err(TryRecvError::Disconnected) => Some(Next::Ended),
+            Err(TryRecvError::Empty) => None,
+        }
+    }
+
+    /// Sees the step that was noted and not told, and when.
+    fn catch_up(&self, watch: &mut Watch, when: impl FnOnce(Instant) -> Instant) {
+        if let Some((step, noted)) = self.ticket.step() {
+            watch.saw(&step, when(noted));
         }
     }
 

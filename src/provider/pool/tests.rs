@@ -351,6 +351,55 @@ fn a_refusal_whose_text_takes_too_long_is_told_as_far_as_it_came() {
     assert_eq!(got, Err(Fault::Refused("half of it".into())));
 }
 
+/// Lets the worker go once it was told twice that it is waited: at first, and
+/// in the silence after.
+struct Patient<'a> {
+    go: &'a Sender<()>,
+    waits: usize,
+    heard: Vec<Delta>,
+}
+
+impl Listener<Delta> for Patient<'_> {
+    fn hears(&mut self, delta: Delta) {
+        self.heard.push(delta);
+    }
+
+    fn waits(&mut self) {
+        self.waits += 1;
+        if self.waits == 2 {
+            let _ = self.go.send(());
+        }
+    }
+}
+
+#[test]
+fn who_listens_is_told_that_it_is_waited() {
+    let case = Case::new(1);
+    let caller = case.enter(b'0');
+    let mut patient = Patient { go: &case.go, waits: 0, heard: Vec::new() };
+    // It looks as often as its shortest limit asks for.
+    let patience = Patience { idle: Some(Duration::from_millis(5)), ..PATIENCE };
+    assert_eq!(caller.follow(patience, &Cancel::never(), &mut patient), Ok(()));
+    assert_eq!(patient.heard, [Delta::Text("0".into())]);
+}
+
+/// A step that was only noted counts from when it was taken.
+#[test]
+fn a_limit_begins_with_the_step_that_nobody_was_told_of() {
+    let pool = told(|exchange| {
+        let (canceller, cancel) = Cancel::pair();
+        exchange.arm(Box::new(move || canceller.cancel()))?;
+        exchange.sent()?;
+        let _ = cancel.gone().recv();
+        Err(Fault::Cancelled)
+    });
+    let caller = enter(&pool, b'x');
+    let first_byte = Some(Duration::from_millis(20));
+    let patience = Patience { first_byte, ..PATIENCE };
+    let got = caller.follow(patience, &Cancel::never(), &mut |_| ());
+    assert!(matches!(got, Err(Fault::Unavailable(_))), "{got:?}");
+}
+
 #[test]
 fn bytes_without_meaning_are_told_as_well() {
     let work = Work { wire: Wire::default(), decoder: Box::<Plain>::default() };

@@ -11,6 +11,12 @@ use super::exchange::Event;
 /// the connection can be used again.
 const TAIL: Duration = Duration::from_millis(100);
 
+/// How often a caller looks at least, and tells who listens that nothing comes.
+const SILENCE: Duration = Duration::from_secs(1);
+
+/// It looks no more often, however short a limit is.
+const SHORTEST_LOOK: Duration = Duration::from_millis(5);
+
 /// How long a caller waits.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::provider) struct Patience {
@@ -70,6 +76,16 @@ pub(super) struct Watch {
     late: Option<Limit>,
 }
 
+impl Patience {
+    /// How often a caller looks for what was noted and not told, so that it
+    /// finds each step before the limit that begins with it can have run out.
+    pub(super) fn look(&self) -> Duration {
+        let limits = [self.connection, self.first_byte, self.idle, Some(self.inactivity)];
+        let shortest = limits.into_iter().flatten().min().unwrap_or(SILENCE);
+        shortest.clamp(SHORTEST_LOOK, SILENCE)
+    }
+}
+
 impl Watch {
     pub(super) fn new(patience: Patience, now: Instant) -> Self {
         Self { patience, phase: Phase::Queued, since: now, late: None }
@@ -81,7 +97,7 @@ impl Watch {
         self.phase = match event {
             Event::Begun => Phase::Connecting,
             Event::Sent => Phase::Asking,
-            Event::Heard(_) => Phase::Answering,
+            Event::Answered | Event::Heard(_) => Phase::Answering,
             Event::Refused => Phase::Refusing,
             Event::Whole => Phase::Whole,
         };
@@ -90,6 +106,16 @@ impl Watch {
     /// The time that the caller itself took does not count.
     pub(super) fn resume(&mut self, now: Instant) {
         self.since = now;
+    }
+
+    /// See [`Patience::look`].
+    pub(super) fn look(&self) -> Duration {
+        self.patience.look()
+    }
+
+    /// So long it was the caller that took its time.
+    pub(super) fn forgive(&mut self, took: Duration) {
+        self.since += took;
     }
 
     /// The call was cut, and what its worker has is awaited.

@@ -29,16 +29,19 @@ impl Body {
         self.length
     }
 
-    /// Writes it out, once.
-    pub(super) fn write_to(mut self, to: &mut impl Write) -> io::Result<()> {
+    /// Writes it out behind a head, once; what is small goes with it.
+    pub(super) fn write_to(mut self, mut head: Vec<u8>, to: &mut impl Write) -> io::Result<()> {
         if let Some(file) = &mut self.file {
+            to.write_all(&head)?;
+            head.clear();
             file.rewind()?;
             let mut piece = vec![0; 16 * 1024];
             while let length @ 1.. = file.read(&mut piece)? {
                 to.write_all(&piece[..length])?;
             }
         }
-        to.write_all(&self.memory)
+        head.append(&mut self.memory);
+        to.write_all(&head)
     }
 
     /// Takes in more; 413 over the bound.
@@ -104,7 +107,8 @@ fn too_large(limits: &Limits) -> Answer {
 }
 
 fn read_exact(source: &mut Source, length: u64, body: &mut Body, folder: &Path) -> Result<(), End> {
-    let mut piece = vec![0; 16 * 1024];
+    let missing = usize::try_from(length - body.length).unwrap_or(usize::MAX);
+    let mut piece = vec![0; missing.min(16 * 1024)];
     while body.length < length {
         let left = usize::try_from(length - body.length).unwrap_or(usize::MAX);
         let room = piece.len().min(left);

@@ -19,6 +19,16 @@ use super::{Behind, End, Limits, Upgraded};
 use crate::channel::http::answer::Answer;
 use crate::worker::Cancel;
 
+/// Bytes of an answer that are copied at a time: few, since most answers are
+/// short or come in small pieces, and many clients may wait.
+const SMALL_PIECE: usize = 2 * 1024;
+
+/// Bytes that are copied at a time once an answer is long and comes fast.
+const LARGE_PIECE: usize = 16 * 1024;
+
+/// An answer is long from so many bytes on.
+const LONG_ANSWER: u64 = 64 * 1024;
+
 /// What every connection needs to know.
 pub(super) struct Rules {
     pub(super) guard: Guard,
@@ -116,8 +126,7 @@ fn hand_over(
     inner.set_write_timeout(Some(rules.limits.write_pause))?;
     let lines = inner_head(head, caller, &rules.behind.password(), body.length());
     let mut to = inner;
-    to.write_all(lines.as_bytes())?;
-    body.write_to(&mut to)?;
+    body.write_to(lines.into_bytes(), &mut to)?;
     // The end of the request is what frees tiny_http's thread; one that has
     // ended already needs none.
     let _ = inner.shutdown(Shutdown::Write);
@@ -141,7 +150,7 @@ fn inner_head(head: &Head, caller: Caller, password: &str, length: u64) -> Strin
 /// Copies the answer as it comes, up to its end; gives the number of bytes. An
 /// error means that the client takes none for too long, or is gone.
 fn copy(mut from: &UnixStream, client: &Stream, pause: Duration) -> io::Result<u64> {
-    let mut piece = vec![0; 16 * 1024];
+    let mut piece = vec![0; SMALL_PIECE];
     let mut copied = 0;
     loop {
         let length = match from.read(&mut piece) {
@@ -152,6 +161,9 @@ fn copy(mut from: &UnixStream, client: &Stream, pause: Duration) -> io::Result<u
         };
         write_within(&mut &*client, &piece[..length], pause)?;
         copied += length as u64;
+        if copied >= LONG_ANSWER && length == SMALL_PIECE {
+            piece.resize(LARGE_PIECE, 0);
+        }
     }
 }
 
