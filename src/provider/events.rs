@@ -28,10 +28,6 @@ pub(super) trait Dialect: Send {
     /// Whether JSON without events is a row of pieces, each taken as it comes.
     const STREAMS_JSON: bool = false;
 
-    /// Whether a last event that does not read is no fault of its own: it was cut,
-    /// and with it the answer.
-    const FORGIVES_ITS_LAST: bool = false;
-
     /// One piece, an object, by the name of its event; whether the answer ends
     /// with it.
     fn take(&mut self, name: &str, piece: &Value, deltas: &mut Vec<Delta>) -> Result<bool, Fault>;
@@ -98,7 +94,8 @@ impl<D: Dialect> Decoder for Events<D> {
             }
             Rest::Nothing => false,
             Rest::Cut => true,
-            Rest::Event(last) if D::FORGIVES_ITS_LAST && breaks_off(&last) => true,
+            // No fault of its own: it was cut, and with it the answer.
+            Rest::Event(last) if breaks_off(&last) => true,
             Rest::Event(last) => {
                 self.take_event(&last, deltas)?;
                 false
@@ -198,7 +195,6 @@ mod tests {
 
     impl<const STREAMS_JSON: bool> Dialect for Saying<STREAMS_JSON> {
         const STREAMS_JSON: bool = STREAMS_JSON;
-        const FORGIVES_ITS_LAST: bool = !STREAMS_JSON;
 
         fn take(&mut self, name: &str, it: &Value, deltas: &mut Vec<Delta>) -> Result<bool, Fault> {
             let word = it["say"].as_str().unwrap_or("nothing");

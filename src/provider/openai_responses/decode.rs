@@ -36,8 +36,6 @@ impl Reply {
 }
 
 impl Dialect for Reply {
-    const FORGIVES_ITS_LAST: bool = true;
-
     fn take(&mut self, name: &str, event: &Value, deltas: &mut Vec<Delta>) -> Result<bool, Fault> {
         let kind = Some(text(event, "type")).filter(|it| !it.is_empty()).unwrap_or(name);
         if kind == "error" || is_error(event) {
