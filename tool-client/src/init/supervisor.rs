@@ -93,7 +93,12 @@ impl Supervisor {
         Ok(Self::new(connection.into(), pidfd, process, None))
     }
 
-    fn new(connection: OwnedFd, pidfd: OwnedFd, process: Process, since: Option<u64>) -> Self {
+    pub(super) fn new(
+        connection: OwnedFd,
+        pidfd: OwnedFd,
+        process: Process,
+        since: Option<u64>,
+    ) -> Self {
         Self {
             connection,
             pidfd,
