@@ -14,7 +14,12 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use signal_hook::consts::SIGXFSZ;
 
 use crate::config::Home;
+use crate::error::{Error, Kind, Result};
 use crate::sandbox::{self, bubblewrap};
+
+/// Descriptors without which a gateway is of no use: where they run out, the
+/// server behind its door dies.
+const LEAST_DESCRIPTORS: u64 = 64;
 
 /// How glibc is told to give memory back: few arenas, blocks from 128 KiB on by
 /// themselves, of threads that ended the stacks of four instead of 160, no small
@@ -121,12 +126,22 @@ pub(super) fn survive_size_limit() {
 }
 
 /// Lets the process have as many descriptors as it may: each connection takes
-/// a few.
-pub(super) fn raise_descriptor_limit() {
+/// a few. An error if those are too few for a gateway at all.
+pub(super) fn raise_descriptor_limit() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     if let Err(error) = setrlimit(Resource::Nofile, limit) {
         log::warn!("raise the limit of open files: {error}");
+    }
+    match getrlimit(Resource::Nofile).current {
+        Some(most @ ..LEAST_DESCRIPTORS) => {
+            let what = format!(
+                "only {most} open files are allowed, and a gateway needs {LEAST_DESCRIPTORS} at \
+                 least; see `ulimit -n`"
+            );
+            Err(Error::new(Kind::Config, what))
+        }
+        _ => Ok(()),
     }
 }
 

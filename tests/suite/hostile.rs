@@ -215,8 +215,11 @@ fn few_descriptors_are_an_error_that_comes_at_once() {
             assert!(done.code < 126, "{descriptors} {arguments:?}: {} {}", done.code, done.stderr);
             assert!(!done.stderr.contains("panicked"), "{}", done.stderr);
         }
-        world.run(["gateway", "stop"]).expect(0);
     }
+    let few = behind(&world, "ulimit -n 63; \"$@\"", &["gateway", "start"]);
+    assert!(few.stderr.contains("only 63 open files"), "{}", few.stderr);
+    behind(&world, "ulimit -n 64; \"$@\"", &["gateway", "start"]).expect(0);
+    world.run(["gateway", "stop"]).expect(0);
     world.exec(&["true"]).expect(0);
     world.verify_audit();
 }

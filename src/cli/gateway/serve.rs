@@ -18,7 +18,7 @@ pub(super) fn serve(invocation: &Invocation, daemon: bool) -> Result<u8> {
     let home = invocation.home()?;
     process::restart_frugally(&home);
     process::rise_after_panics();
-    process::raise_descriptor_limit();
+    process::raise_descriptor_limit()?;
     if daemon {
         // Fails only for a process group leader, which a child never is.
         let _ = rustix::process::setsid();
