@@ -284,7 +284,7 @@ fn without_gateway(
     logger::for_one_call(redactor.clone())?;
     config.home.create()?;
     match wait_for_home(invocation, &config.home, &request, told, interrupts)? {
-        Some(_home) => alone(config, redactor, request, told, &interrupts.cancel),
+        Some(_home) => alone(config, redactor, request, told, interrupts.of_turn_here()),
         None => Ok(()),
     }
 }

@@ -2,6 +2,7 @@
 //! really calls tools; what a played answer can get wrong; sessions, their
 //! files and their order.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -621,6 +622,51 @@ fn an_interrupted_prompt_in_line_leaves_the_turn_before_it_alone() {
     assert_eq!((code, &told["category"]), (143, &json!("aborted")), "{told}");
     let_go(&world);
     assert_eq!(ended(first), (0, "All done.\n".to_owned()));
+}
+
+#[test]
+fn an_interrupted_prompt_does_not_wait_for_a_gateway_that_is_stuck() {
+    let world = world();
+    let mut gateway = world.gateway_child();
+    world.write_cassette(&[WAIT, WAIT]);
+    let patient = started(&world, &["prompt", "a", "one", "--json"]);
+    wait_until("the first tool runs", || has_started(&world));
+    fs::remove_file(world.workspace("a").join("started")).expect("removed");
+    let hasty = RefCell::new(started(&world, &["prompt", "a", "two", "--json"]));
+    wait_until("the second tool runs", || has_started(&world));
+    let stuck = Stuck::new(gateway.id());
+    // The first signal waits for the gateway's last word, within bounds.
+    crate::support::signal(patient.id(), "TERM");
+    // Another one does not.
+    wait_until("signals end it", || {
+        let mut hasty = hasty.borrow_mut();
+        crate::support::signal(hasty.id(), "TERM");
+        hasty.try_wait().expect("it can be asked").is_some()
+    });
+    let end = hasty.into_inner().wait().expect("it has ended");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&end), Some(15));
+    let (code, text) = ended(patient);
+    let told: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((code, &told["category"]), (143, &json!("aborted")), "{told}");
+    drop(stuck);
+    crate::support::signal(gateway.id(), "TERM");
+    assert!(gateway.wait().expect("it ends").success());
+}
+
+/// A stopped process, which goes on when this goes out of scope.
+struct Stuck(u32);
+
+impl Stuck {
+    fn new(pid: u32) -> Self {
+        crate::support::signal(pid, "STOP");
+        Self(pid)
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        crate::support::signal(self.0, "CONT");
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What SIGINT and SIGTERM do to a prompt. The first one calls the turn off,
 //! here or in the gateway, whose last word is then waited for, but not for
-//! long. While a gateway has the turn, a second one ends the process as if
-//! nobody caught it; a turn in this process always comes to its own end, which
-//! leaves a sound session.
+//! long. A second one ends the process as if nobody caught it, unless the turn is
+//! in this process: that one always comes to its own end, which leaves a sound
+//! session.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,28 +27,34 @@ pub(super) struct Interrupts {
     /// Called off by the first of them.
     pub(super) cancel: Cancel,
     watch: SignalWatch,
-    is_at_gateway: Arc<AtomicBool>,
+    has_turn: Arc<AtomicBool>,
 }
 
 impl Interrupts {
     /// Catches them from now on.
     pub(super) fn catch() -> Result<Self> {
         let (canceller, cancel) = Cancel::pair();
-        let is_at_gateway = Arc::new(AtomicBool::new(false));
-        let ends_at_once = Arc::clone(&is_at_gateway);
+        let has_turn = Arc::new(AtomicBool::new(false));
+        let stays = Arc::clone(&has_turn);
         let watch = on_signals(move |count, number| {
             canceller.cancel();
-            if count > 0 && ends_at_once.load(Ordering::SeqCst) {
+            if count > 0 && !stays.load(Ordering::SeqCst) {
                 // It ends the process; if it cannot, the first signal stands.
                 let _ = emulate_default_handler(number);
             }
         })?;
-        Ok(Self { cancel, watch, is_at_gateway })
+        Ok(Self { cancel, watch, has_turn })
     }
 
     /// The first signal that came; asked once, at the end.
     pub(super) fn caught(&self) -> Option<u8> {
         self.watch.caught()
+    }
+
+    /// What calls off the turn that begins in this process now.
+    pub(super) fn of_turn_here(&self) -> &Cancel {
+        self.has_turn.store(true, Ordering::SeqCst);
+        &self.cancel
     }
 
     /// Runs `ask` with an API through which a gateway has the turn of
@@ -62,10 +68,7 @@ impl Interrupts {
     ) -> Result<T> {
         let (cutter, cut) = Cancel::pair();
         let _passing = Passing::start(&self.cancel, home, request, is_ours, cutter)?;
-        self.is_at_gateway.store(true, Ordering::SeqCst);
-        let done = ask(&Api::called_off_by(home, cut));
-        self.is_at_gateway.store(false, Ordering::SeqCst);
-        done
+        ask(&Api::called_off_by(home, cut))
     }
 }
 

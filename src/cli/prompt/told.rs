@@ -119,6 +119,7 @@ impl Told {
             {
                 tell(&line_of(kind, event));
             }
+            "retry" => tell_pause(event),
             "compaction_start" if self.form == Form::Text && is_watched() => {
                 tell("beige prompt: the conversation is long; its older part is being summarised");
             }
@@ -186,6 +187,15 @@ impl Told {
             }
             Form::Stream => Ok(()),
         }
+    }
+}
+
+/// Says what a pause of a second or more before the next try is for.
+fn tell_pause(event: &Value) {
+    let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
+    if millis >= 1_000 {
+        let reason = event.get("reason").and_then(Value::as_str).unwrap_or_default();
+        tell(&format!("beige prompt: waiting {} s: {reason}", millis.div_ceil(1_000)));
     }
 }
 
