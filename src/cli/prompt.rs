@@ -2,14 +2,17 @@
 //! Through the gateway if one runs, else in this process, which then holds
 //! the home for its turn.
 
+mod interrupt;
 mod told;
 
 use std::io::{self, BufRead, BufReader, Read};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lexopt::Arg::{Long, Value as Positional};
 use serde_json::json;
 
+use self::interrupt::Interrupts;
 use self::told::{ABORTED, Form, Told};
 use super::client::{self, Api};
 use super::table::{Takes, Word, flag, valued};
@@ -107,7 +110,9 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
             Err(error)
         }
         Ok(code) if !told.has_ended => {
-            told.tell_failure(&Error::new(Kind::Cancelled, "called off before it began"))?;
+            let error = told.called_off();
+            told.tell_failure(&error)?;
+            tell(&format!("beige prompt: {error}"));
             Ok(code)
         }
         other => other,
@@ -119,11 +124,19 @@ fn is_silent(error: &Error) -> bool {
     error.kind() == Kind::Cancelled
 }
 
+/// Gives the exit code.
 fn execute(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Result<u8> {
-    let api = Api::new(&invocation.home()?);
-    match through_gateway(invocation, &api, &request, told) {
-        Err(error) if error.kind() == Kind::Busy => without_gateway(invocation, request, told),
-        other => other.map(|()| told.code),
+    let interrupts = Interrupts::catch()?;
+    let done = match through_gateway(invocation, &request, told, &interrupts) {
+        Err(error) if error.kind() == Kind::Busy => {
+            without_gateway(invocation, request, told, &interrupts)
+        }
+        other => other,
+    };
+    match (done, interrupts.caught()) {
+        (Ok(()), Some(number)) if told.code == ABORTED => Ok(128 + number),
+        (Err(error), Some(number)) if error.kind() == Kind::Cancelled => Ok(128 + number),
+        (done, _) => done.map(|()| told.code),
     }
 }
 
@@ -197,24 +210,33 @@ fn read_prompt() -> Result<String> {
 }
 
 /// The turn by the gateway. [`Kind::Busy`] when none runs or it drains;
-/// [`Kind::Config`] if a configuration was named that it does not serve.
+/// [`Kind::Config`] if a configuration was named that it does not serve;
+/// [`Kind::Cancelled`] if it was called off and its end not heard.
 fn through_gateway(
     invocation: &Invocation,
-    api: &Api,
     request: &PromptRequest,
     told: &mut Told,
+    interrupts: &Interrupts,
 ) -> Result<()> {
-    if !api.is_there() {
+    let home = invocation.home()?;
+    if !Api::new(&home).is_there() {
         return Err(Error::new(Kind::Busy, "no gateway is running"));
     }
     told.notice = invocation.notice_of_config()?;
-    let done = ask(api, request, told);
+    let is_ours = Arc::clone(&told.is_ours);
+    let done = interrupts.at_gateway(&home, request, is_ours, |api| ask(api, request, told));
     let is_let_in = done.as_ref().err().is_none_or(|it| it.kind() != Kind::Busy);
     match told.notice.take() {
         Some(notice) if is_let_in => tell(&format!("beige prompt: {notice}")),
         _ => {}
     }
-    done
+    match done {
+        // The connection was cut, since a signal had come.
+        Err(_) if interrupts.cancel.is_cancelled() && !told.has_ended => {
+            Err(Error::new(Kind::Cancelled, "called off"))
+        }
+        done => done,
+    }
 }
 
 /// Asks the gateway and shows what it tells, to the end of the turn.
@@ -251,23 +273,19 @@ fn ask(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<()> {
 }
 
 /// The turn in this process, or after all by a gateway that has come up
-/// meanwhile. Gives the exit code.
-fn without_gateway(invocation: &Invocation, request: PromptRequest, told: &mut Told) -> Result<u8> {
+/// meanwhile.
+fn without_gateway(
+    invocation: &Invocation,
+    request: PromptRequest,
+    told: &mut Told,
+    interrupts: &Interrupts,
+) -> Result<()> {
     let (config, redactor) = invocation.load_config()?;
     logger::for_one_call(redactor.clone())?;
     config.home.create()?;
-    let (canceller, cancel) = Cancel::pair();
-    let signals = super::stdin::cancel_on_signal(canceller)?;
-    let done = match wait_for_home(invocation, &config.home, &request, told, &cancel) {
-        Ok(Some(_home)) => alone(config, redactor, request, told, &cancel),
-        // The connection was cut by the signal.
-        Err(_) if cancel.is_cancelled() => Err(Error::new(Kind::Cancelled, "called off")),
-        other => other.map(drop),
-    };
-    match (done, signals.caught()) {
-        (Ok(()), Some(number)) if told.code == ABORTED => Ok(128 + number),
-        (Err(error), Some(number)) if error.kind() == Kind::Cancelled => Ok(128 + number),
-        (done, _) => done.map(|()| told.code),
+    match wait_for_home(invocation, &config.home, &request, told, interrupts)? {
+        Some(_home) => alone(config, redactor, request, told, interrupts.of_turn_here()),
+        None => Ok(()),
     }
 }
 
@@ -278,20 +296,19 @@ fn wait_for_home(
     home: &Home,
     request: &PromptRequest,
     told: &mut Told,
-    cancel: &Cancel,
+    interrupts: &Interrupts,
 ) -> Result<Option<HomeLock>> {
-    let api = Api::called_off_by(home, cancel.clone());
     let started = Instant::now();
     let mut is_told = false;
     loop {
-        match HomeLock::take(home, Role::Prompt, HOME_LOOK, cancel) {
+        match HomeLock::take(home, Role::Prompt, HOME_LOOK, &interrupts.cancel) {
             Err(error) if worth_waiting(&error, started.elapsed()) => {}
             other => return other.map(Some),
         }
         if !is_told && started.elapsed() > TELL_AFTER {
             is_told = tell_of_holder(home);
         }
-        match through_gateway(invocation, &api, request, told) {
+        match through_gateway(invocation, request, told, interrupts) {
             Err(error) if error.kind() == Kind::Busy => {}
             other => return other.map(|()| None),
         }

@@ -1,5 +1,5 @@
 //! The process's own standard input and signals: as a [`Feed`] for a command,
-//! or as a cancel. Every thread ends with its owner, also while nothing comes.
+//! or as something to do. Every thread ends with its owner, also while nothing comes.
 
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::net::UnixStream;
@@ -93,7 +93,7 @@ impl Feeding {
     }
 }
 
-/// A thread that calls something off on SIGINT or SIGTERM; dropping it ends it.
+/// A thread that does something on SIGINT and SIGTERM; dropping it ends it.
 pub(super) struct SignalWatch {
     handle: Handle,
     caught: Receiver<u8>,
@@ -107,16 +107,17 @@ impl SignalWatch {
     }
 }
 
-/// Calls off by `canceller` on the first SIGINT or SIGTERM.
-pub(super) fn cancel_on_signal(canceller: Canceller) -> Result<SignalWatch> {
+/// Runs `each` on every SIGINT and SIGTERM, with how many came before and its
+/// number.
+pub(super) fn on_signals(mut each: impl FnMut(usize, i32) + Send + 'static) -> Result<SignalWatch> {
     let mut caught = Signals::new([SIGINT, SIGTERM]).during(Kind::Internal, "take over signals")?;
     let handle = caught.handle();
     let (first, caught_first) = bounded(1);
     let thread = Worker::spawn("signal", move || {
-        for number in caught.forever() {
+        for (count, number) in caught.forever().enumerate() {
             // The first one is kept.
             let _ = first.try_send(u8::try_from(number).unwrap_or_default());
-            canceller.cancel();
+            each(count, number);
         }
     })?;
     Ok(SignalWatch { handle, caught: caught_first, _thread: thread })

@@ -341,6 +341,25 @@ fn an_abort_ends_a_wait_at_once() {
 }
 
 #[test]
+fn a_prompt_says_on_standard_error_how_long_it_waits_and_for_what() {
+    for with_gateway in [false, true] {
+        for form in [None, Some("--json"), Some("--stream-json")] {
+            let server = ModelServer::playing([limited("1"), says("fine")]);
+            let world = some_world();
+            world.model_of(&server, "", &world.agent("a", "", ""));
+            if with_gateway {
+                world.start_gateway();
+            }
+            let arguments: Vec<&str> = ["prompt", "a", "go"].into_iter().chain(form).collect();
+            let done = world.run(arguments).expect(0);
+            let line = done.stderr.lines().find(|it| it.starts_with("beige prompt: waiting "));
+            let line = line.unwrap_or_else(|| panic!("{form:?}: {}", done.stderr));
+            assert!(line.contains(" s: ") && line.contains("429"), "{line}");
+        }
+    }
+}
+
+#[test]
 fn an_abort_ends_a_blocked_read_of_a_fallback_too() {
     let server = ModelServer::new();
     let gate = server.gate();

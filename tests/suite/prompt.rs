@@ -2,6 +2,7 @@
 //! really calls tools; what a played answer can get wrong; sessions, their
 //! files and their order.
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::Read;
 use std::process::{Child, Stdio};
@@ -564,6 +565,108 @@ fn an_interrupted_prompt_leaves_a_sound_session() {
             world.verify_audit();
         }
     });
+}
+
+#[test]
+fn an_interrupted_prompt_says_in_every_form_that_it_was_called_off() {
+    const SAYS_AND_WAITS: &str = r#"{"events":[{"text":"Let me see."},{"toolCall":{"name":"exec","arguments":{"command":"echo x >started; while [ ! -e go ]; do sleep 0.02; done"}}}]}"#;
+    with_and_without_gateway(|world| {
+        for form in [None, Some("--json"), Some("--stream-json")] {
+            fs::remove_file(world.workspace("a").join("started")).ok();
+            world.write_cassette(&[SAYS_AND_WAITS]);
+            let arguments: Vec<&str> = ["prompt", "a", "go"].into_iter().chain(form).collect();
+            let (code, text, errors) = interrupted(world, &arguments);
+            assert_eq!(code, 143, "{form:?}: {errors}");
+            assert!(errors.contains("beige prompt: ") && errors.contains("called off"), "{errors}");
+            let last = text.lines().last().unwrap_or_default();
+            if form.is_none() {
+                assert_eq!(last, "Let me see.");
+                continue;
+            }
+            let last: Value = serde_json::from_str(last).expect("JSON");
+            assert_eq!(last["category"], "aborted", "{last}");
+            assert_eq!(last["partial"], "Let me see.", "{last}");
+            let key = last["session"].as_str().is_some_and(|it| it.starts_with("cli:a:"));
+            assert_eq!(key, form == Some("--json"), "{last}");
+        }
+    });
+}
+
+/// Exit code, standard output and standard error of a prompt that gets SIGTERM
+/// once its tool runs.
+fn interrupted(world: &World, arguments: &[&str]) -> (i32, String, String) {
+    let mut command = world.beige(arguments);
+    let mut child =
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("beige runs");
+    let mut stderr = child.stderr.take().expect("a pipe");
+    wait_until("the tool runs", || has_started(world));
+    crate::support::signal(child.id(), "TERM");
+    let (code, text) = ended(child);
+    let mut errors = String::new();
+    stderr.read_to_string(&mut errors).expect("read");
+    (code, text, errors)
+}
+
+#[test]
+fn an_interrupted_prompt_in_line_leaves_the_turn_before_it_alone() {
+    let world = serving();
+    world.write_cassette(&[WAIT, DONE]);
+    let session = ["--session", "cli:a:both"];
+    let first = started(&world, &[&["prompt", "a", "one"][..], &session].concat());
+    wait_until("the first has begun", || has_started(&world));
+    let second = started(&world, &[&["prompt", "a", "two", "--json"][..], &session].concat());
+    wait_until("the second waits", || world.get("/api/health").json()["waiting"] == 1);
+    crate::support::signal(second.id(), "TERM");
+    let (code, text) = ended(second);
+    let told: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((code, &told["category"]), (143, &json!("aborted")), "{told}");
+    let_go(&world);
+    assert_eq!(ended(first), (0, "All done.\n".to_owned()));
+}
+
+#[test]
+fn an_interrupted_prompt_does_not_wait_for_a_gateway_that_is_stuck() {
+    let world = world();
+    let mut gateway = world.gateway_child();
+    world.write_cassette(&[WAIT, WAIT]);
+    let patient = started(&world, &["prompt", "a", "one", "--json"]);
+    wait_until("the first tool runs", || has_started(&world));
+    fs::remove_file(world.workspace("a").join("started")).expect("removed");
+    let hasty = RefCell::new(started(&world, &["prompt", "a", "two", "--json"]));
+    wait_until("the second tool runs", || has_started(&world));
+    let stuck = Stuck::new(gateway.id());
+    // The first signal waits for the gateway's last word, within bounds.
+    crate::support::signal(patient.id(), "TERM");
+    // Another one does not.
+    wait_until("signals end it", || {
+        let mut hasty = hasty.borrow_mut();
+        crate::support::signal(hasty.id(), "TERM");
+        hasty.try_wait().expect("it can be asked").is_some()
+    });
+    let end = hasty.into_inner().wait().expect("it has ended");
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&end), Some(15));
+    let (code, text) = ended(patient);
+    let told: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!((code, &told["category"]), (143, &json!("aborted")), "{told}");
+    drop(stuck);
+    crate::support::signal(gateway.id(), "TERM");
+    assert!(gateway.wait().expect("it ends").success());
+}
+
+/// A stopped process, which goes on when this goes out of scope.
+struct Stuck(u32);
+
+impl Stuck {
+    fn new(pid: u32) -> Self {
+        crate::support::signal(pid, "STOP");
+        Self(pid)
+    }
+}
+
+impl Drop for Stuck {
+    fn drop(&mut self) {
+        crate::support::signal(self.0, "CONT");
+    }
 }
 
 #[test]

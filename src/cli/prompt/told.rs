@@ -1,6 +1,9 @@
 //! What a prompt shows: events in the form that was asked for, failures as one
 //! document or the last event, and on standard error what a person must know.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use serde_json::{Value, json};
 
 use super::super::{is_watched, present, print_json, tell};
@@ -34,16 +37,31 @@ pub(super) struct Told {
     pub(super) code: u8,
     /// Whether the turn has been seen to begin, or it was said what it waits for.
     has_begun: bool,
+    /// Whether the turn has been seen to begin.
+    hears_turn: bool,
     /// Whether the turn's end has been shown.
     pub(super) has_ended: bool,
+    /// Whether what runs in the session can only be this turn: it has been
+    /// heard of, or nobody else knows the session.
+    pub(super) is_ours: Arc<AtomicBool>,
 }
 
 impl Told {
     /// Nothing shown yet of a turn in that session; `named_session` if it is
     /// one that others may know.
     pub(super) fn new(form: Form, session: Option<String>, named_session: bool) -> Self {
-        let (notice, code) = (None, 1);
-        Self { form, session, named_session, notice, code, has_begun: false, has_ended: false }
+        let is_ours = Arc::new(AtomicBool::new(!named_session));
+        Self {
+            form,
+            session,
+            named_session,
+            notice: None,
+            code: 1,
+            has_begun: false,
+            hears_turn: false,
+            has_ended: false,
+            is_ours,
+        }
     }
 
     /// Says once what a turn waits for that has not begun.
@@ -72,6 +90,8 @@ impl Told {
         let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
         let kind = text("type");
         self.has_begun = true;
+        self.hears_turn = true;
+        self.is_ours.store(true, Ordering::SeqCst);
         self.has_ended |= matches!(kind, "done" | "blocked" | "error");
         match kind {
             "done" => {
@@ -99,12 +119,22 @@ impl Told {
             {
                 tell(&line_of(kind, event));
             }
+            "retry" => tell_pause(event),
             "compaction_start" if self.form == Form::Text && is_watched() => {
                 tell("beige prompt: the conversation is long; its older part is being summarised");
             }
             _ => {}
         }
         Ok(self.has_ended)
+    }
+
+    /// What became of a turn that was called off and whose end was not told.
+    pub(super) fn called_off(&self) -> Error {
+        let what = match self.hears_turn {
+            true => "called off; the gateway has not told how the turn ended: see the session",
+            false => "called off before it began",
+        };
+        Error::new(Kind::Cancelled, what)
     }
 
     /// What no turn tells, since none was begun or its end was not heard.
@@ -157,6 +187,15 @@ impl Told {
             }
             Form::Stream => Ok(()),
         }
+    }
+}
+
+/// Says what a pause of a second or more before the next try is for.
+fn tell_pause(event: &Value) {
+    let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
+    if millis >= 1_000 {
+        let reason = event.get("reason").and_then(Value::as_str).unwrap_or_default();
+        tell(&format!("beige prompt: waiting {} s: {reason}", millis.div_ceil(1_000)));
     }
 }
 
