@@ -5,7 +5,7 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 
-use tool_client::frame::MAX_PAYLOAD;
+use tool_client::frame::{self, MAX_PAYLOAD};
 
 /// Bytes before a payload.
 const HEAD: usize = 5;
@@ -36,8 +36,14 @@ impl<'a> Frames<'a> {
         meet: impl FnOnce(&mut [u8]) -> io::Result<usize>,
     ) -> io::Result<Option<Seen<'_>>> {
         self.end = meet(&mut self.buffer)?;
-        match self.end {
-            0 => Ok(None),
+        match self.buffer.get(..self.end).unwrap_or_default() {
+            [] => Ok(None),
+            // A container runtime's complaint, which some write where they should
+            // not. No frame begins so.
+            said @ [first, ..] if *first > frame::CANCEL => {
+                let said = String::from_utf8_lossy(said).replace(char::is_control, " ");
+                Err(io::Error::new(ErrorKind::InvalidData, said.trim().to_owned()))
+            }
             _ => self.next(),
         }
     }

@@ -112,6 +112,14 @@ fn said(other: impl FnOnce(UnixStream) + Send) -> (End, Kept) {
 }
 
 #[test]
+fn a_complaint_in_place_of_frames_is_told() {
+    let (end, _) = said(|mut socket| {
+        socket.write_all(b"OCI runtime exec failed: no\n").unwrap();
+    });
+    assert_eq!(end, End::NeverBegan("OCI runtime exec failed: no".into()));
+}
+
+#[test]
 fn who_is_not_ready_in_its_time_is_given_up() {
     let (feed, cancel) = (Feed::empty(), Cancel::never());
     let given = Given { feed: &feed, timeout: Some(Duration::from_millis(1)), cancel: &cancel };
