@@ -24,6 +24,10 @@ const MOST_WAITING: usize = 256;
 /// How long one waits.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How long once one has waited in vain, until a supervisor could be started: a
+/// command can take from PID 1 for good what that needs.
+const PATIENCE_AGAIN: Duration = Duration::from_millis(500);
+
 /// When to try again, while calls wait, if no supervisor could be started.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -42,6 +46,8 @@ pub(crate) struct Calls {
     /// When one may be started ahead; `None` before the first call: whoever
     /// started this sandbox has put it within its limits by then.
     ahead_at: Option<Instant>,
+    /// Whether one has waited in vain since a supervisor was started last.
+    has_failed: bool,
 }
 
 impl Calls {
@@ -114,15 +120,18 @@ impl Calls {
         }
         let Ok(supervisor) = Supervisor::start(hands.0, hands.1) else { return false };
         self.retry_at = None;
+        self.has_failed = false;
         wards.add(supervisor);
         true
     }
 
     /// Lets those go that hung up, and tells those that waited long.
     fn give_up(&mut self, now: Instant) {
+        let patience = if self.has_failed { PATIENCE_AGAIN } else { PATIENCE };
         self.waiting.retain(|Waiting { call, since }| {
-            let is_late = now.saturating_duration_since(*since) >= PATIENCE;
+            let is_late = now.saturating_duration_since(*since) >= patience;
             if is_late {
+                self.has_failed = true;
                 refuse(call, "no process can be started in this sandbox: it has too many");
             }
             !is_late && !hung_up(call.as_fd())
@@ -177,6 +186,11 @@ mod tests {
         assert_eq!(calls.waiting.len(), 1);
         calls.give_up(now + PATIENCE);
         assert!(!calls.any());
+        // Until one can be started again the next ones wait less.
+        let (next, theirs) = call();
+        calls.add(theirs, now);
+        calls.give_up(now + PATIENCE_AGAIN);
+        refused(next, "no process can be started");
         refused(late, "no process can be started");
     }
 
