@@ -350,7 +350,8 @@ mod tests {
             json!({"role": "user", "content": [{"type": "text", "text": "x"}, image]})
         };
         let url = "data:image/png;base64,aGk=";
-        for data in ["!!notbase64", "aGk", "aGkx=", "a===", "====", "aG=k", "aGk=aGk=", "aGk-", url] {
+        for data in ["!!notbase64", "aGk", "aGkx=", "a===", "====", "aG=k", "aGk=aGk=", "aGk-", url]
+        {
             let want = "`context.messages[0].content[1].data` is not base64";
             check("/context/messages/0", message(data), want);
         }
