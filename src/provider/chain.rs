@@ -119,17 +119,14 @@ pub struct Chain<'a> {
 struct Tries {
     retries: u32,
     shrinks: u32,
-    /// Why the last call failed.
-    last: Option<String>,
-    /// The same, where a person has seen some of it and was told of no retry.
+    /// Why the last call failed, where a person has seen some of its answer and
+    /// was told of no retry.
     untold: Option<String>,
 }
 
 impl Tries {
     fn note(&mut self, fault: &Fault, is_seen: bool) {
-        let why = fault.to_string();
-        self.untold = is_seen.then(|| why.clone());
-        self.last = Some(why);
+        self.untold = is_seen.then(|| fault.to_string());
     }
 
     /// Whether the conversation has been made shorter.
@@ -180,12 +177,7 @@ impl<'a> Chain<'a> {
                         return Ok(answer);
                     }
                 }
-                Step::Pause(wait) => {
-                    let reason = tries.last.clone().unwrap_or_default();
-                    steps.retries(&tries.next(wait, reason));
-                    pause(wait, steps, cancel)?;
-                }
-                Step::CoolDown(index, wait) => {
+                Step::Pause(index, wait) | Step::CoolDown(index, wait) => {
                     steps.retries(&tries.next(wait, self.why(index)));
                     pause(wait, steps, cancel)?;
                 }

@@ -30,12 +30,20 @@ pub(super) fn of_response(
     body: &[u8],
     now: Time,
 ) -> Fault {
-    let error = ProviderError::of_body(body);
-    let class = deciding(status).or_else(|| class_of(&error)).or_else(|| hinting(status));
+    let mut error = ProviderError::of_body(body);
+    if (400..500).contains(&status) {
+        // Some servers call whatever goes wrong an error of their API.
+        error.codes.retain(|it| it != "api_error");
+    }
+    let said_itself = class_of(&error);
+    let class = deciding(status).or(said_itself).or_else(|| hinting(status));
     let said = format!("the provider `{provider}` answered with HTTP {status}");
     let default = if status == 429 { WAIT_OF_STATUS } else { WAIT_OF_WORDS };
     let wait = Wait { asked: wait::asked(headers, now).or(error.wait), default };
-    let said = with_message(said, &error.message);
+    let mut said = with_message(said, &error.message);
+    if said_itself == Some(Class::Credit) && class != said_itself {
+        said.push_str(". Check the account's credit");
+    }
     fault(class.unwrap_or(Class::Refused), provider, said, wait)
 }
 
@@ -103,7 +111,11 @@ fn fault(class: Class, provider: &str, said: String, wait: Wait) -> Fault {
                 let seconds = asked.div_ceil(1_000);
                 Fault::RateLimited(Some(asked), format!("{said}. It asks to wait {seconds} s."))
             }
-            None => Fault::RateLimited(Some(wait.default), format!("{said}. Try again later.")),
+            None => {
+                let seconds = wait.default / 1_000;
+                let text = format!("{said}. It is not asked again for {seconds} s.");
+                Fault::RateLimited(Some(wait.default), text)
+            }
         },
         Class::Unavailable => Fault::Unavailable(format!("{said}. Try again later.")),
         Class::Key => Fault::Refused(format!("{said}. Check `{key}.apiKey`.")),
@@ -120,8 +132,8 @@ fn fault(class: Class, provider: &str, said: String, wait: Wait) -> Fault {
              session, or use another model."
         )),
         Class::Refused => Fault::Refused(format!(
-            "{said}. Check whether the model takes such a request (tools, images, `maxTokens`), \
-             and what `{key}` says of it."
+            "{said}. Check whether the model takes such a request (tools, else \
+             `compat.textTools`; images; `maxTokens`), and what `{key}` says of it."
         )),
     }
 }

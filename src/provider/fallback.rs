@@ -45,8 +45,8 @@ struct Standing {
 pub(super) enum Step {
     /// This model is asked.
     Ask(usize),
-    /// Nothing for so long; then another pass begins.
-    Pause(Duration),
+    /// Nothing for so long; then another pass begins, with this model.
+    Pause(usize, Duration),
     /// Nothing for so long; then this model has cooled down.
     CoolDown(usize, Duration),
     /// No model is left.
@@ -87,8 +87,8 @@ impl Course {
             self.models[index].was_asked = true;
             return Step::Ask(index);
         }
-        if order.iter().any(|it| open(&it)) && self.pass < MOST_PASSES {
-            return Step::Pause(self.next_pass(chance));
+        if let Some(index) = order.iter().find(open).filter(|_| self.pass < MOST_PASSES) {
+            return Step::Pause(*index, self.next_pass(chance));
         }
         let left = order.into_iter().filter(|it| !self.models[*it].is_out);
         let shortest = left.filter_map(|it| Some((it, cools(it)?))).min_by_key(|it| it.1);
@@ -189,7 +189,7 @@ mod tests {
                         self.told.push("give up".into());
                         return std::mem::take(&mut self.told).join(" ");
                     }
-                    Step::Pause(wait) | Step::CoolDown(_, wait) => {
+                    Step::Pause(_, wait) | Step::CoolDown(_, wait) => {
                         self.told.push(format!("({})", wait.as_secs_f64()));
                         self.now += wait;
                     }
@@ -321,7 +321,7 @@ mod tests {
         let mut course = Course::new(1);
         assert_eq!(course.next(&[None], chance), Step::Ask(0));
         course.failed(0, Setback::Passing);
-        assert_eq!(course.next(&[None], chance), Step::Pause(Duration::from_secs_f64(pause)));
+        assert_eq!(course.next(&[None], chance), Step::Pause(0, Duration::from_secs_f64(pause)));
         let mut course = Course::new(1);
         let cooling = [Some(seconds(10))];
         let wait = Duration::from_secs_f64(wait);

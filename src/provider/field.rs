@@ -24,11 +24,11 @@ pub(in crate::provider) fn number(value: &Value) -> Option<u64> {
     is_whole.then_some(float as u64)
 }
 
-/// A count of tokens; none where there is no number. One that no count can be
-/// reads as the largest there is: the whole answer's usage is then not believed
+/// A count of tokens; none where it is null. What no count can be reads as the
+/// largest there is: the whole answer's usage is then not believed
 /// (`Usage::can_be`), in place of a part of it looking true.
 pub(in crate::provider) fn tokens(value: &Value) -> Option<u64> {
-    number(value).or_else(|| float(value).map(|_| u64::MAX))
+    number(value).or_else(|| (!value.is_null()).then_some(u64::MAX))
 }
 
 /// How much of what was read, or is left of it, a part is: all of it at most,
@@ -105,14 +105,15 @@ mod tests {
         check(json!(" 6 "), Some(6), Some(6));
         check(json!("6.0"), Some(6), Some(6));
         check(json!(-0.0), Some(0), Some(0));
-        for nothing in [json!(null), json!("x"), json!(""), json!([1]), json!({}), json!(true)] {
-            check(nothing, None, None);
-        }
+        check(json!(null), None, None);
     }
 
     #[test]
     fn what_is_no_count_is_no_place_and_no_small_number() {
         for odd in [json!(-1), json!(1.5), json!(1e19), json!(f64::MAX), json!(i64::MIN)] {
+            check(odd, None, Some(u64::MAX));
+        }
+        for odd in [json!("x"), json!(""), json!([1]), json!({}), json!(true)] {
             check(odd, None, Some(u64::MAX));
         }
         for odd in ["-1", "NaN", "inf", "-inf", "1e400", &"9".repeat(400)] {

@@ -1,21 +1,21 @@
 //! No answer longer than a session takes, around any dialect's decoder: what is
-//! told of it is measured as it will be stored, block by block. One that is too
-//! long fails its call, and what came before in it stays.
+//! told of it is measured as it will be stored, and its blocks are counted. One
+//! that is too long fails its call, and what came before in it stays.
 
 use std::collections::HashSet;
 
 use super::body::broken;
+use super::events::MOST_BLOCKS;
 use super::{CallPiece, Decoder, Delta, Fault};
 use crate::message::{LONGEST_MESSAGE, stored_length};
 
-/// What a block takes beside what it says, in the file and in memory.
-const BLOCK: usize = 256;
-
-/// A decoder whose answer has at most [`LONGEST_MESSAGE`] bytes.
+/// A decoder whose answer has at most [`LONGEST_MESSAGE`] bytes and
+/// [`MOST_BLOCKS`] blocks: who follows it may be told all of them with each piece.
 pub(super) struct Measured {
     inner: Box<dyn Decoder>,
     provider: String,
     length: usize,
+    blocks: usize,
     /// What goes on without a new block.
     open: Open,
     slots: HashSet<u64>,
@@ -52,7 +52,7 @@ impl Decoder for Measured {
 impl Measured {
     pub(super) fn new(provider: &str, inner: Box<dyn Decoder>) -> Self {
         let (provider, open, slots) = (provider.to_owned(), Open::Nothing, HashSet::new());
-        Self { inner, provider, length: 0, open, slots }
+        Self { inner, provider, length: 0, blocks: 0, open, slots }
     }
 
     /// Counts what has just come; what does not fit is told no more.
@@ -66,17 +66,28 @@ impl Measured {
                 );
                 return Err(broken(&self.provider, &what));
             }
+            if self.blocks > MOST_BLOCKS {
+                deltas.truncate(place);
+                let what = format!("it has more than {MOST_BLOCKS} blocks");
+                return Err(broken(&self.provider, &what));
+            }
         }
         Ok(())
     }
 
     fn length_of(&mut self, delta: &Delta) -> usize {
         match delta {
-            Delta::Text(it) => self.block(Open::Text) + stored_length(it),
-            Delta::Thinking(it) => self.block(Open::Thinking) + stored_length(it),
+            Delta::Text(it) => {
+                self.say(Open::Text);
+                stored_length(it)
+            }
+            Delta::Thinking(it) => {
+                self.say(Open::Thinking);
+                stored_length(it)
+            }
             Delta::Redacted(it) => {
-                self.open = Open::Nothing;
-                BLOCK + stored_length(it)
+                self.begin(Open::Nothing);
+                stored_length(it)
             }
             Delta::Signature(it) => {
                 self.open = Open::Nothing;
@@ -87,21 +98,25 @@ impl Measured {
         }
     }
 
-    /// What a block takes, if one begins.
-    fn block(&mut self, next: Open) -> usize {
-        let is_new = std::mem::replace(&mut self.open, next) != next;
-        if is_new { BLOCK } else { 0 }
+    /// More of what is open, or a block of that kind.
+    fn say(&mut self, kind: Open) {
+        if self.open != kind {
+            self.begin(kind);
+        }
+    }
+
+    fn begin(&mut self, open: Open) {
+        self.open = open;
+        self.blocks += 1;
     }
 
     /// Arguments are JSON already.
     fn piece(&mut self, piece: &CallPiece) -> usize {
-        let words = [&piece.id, &piece.name].into_iter().flatten();
-        let said = words.map(|it| stored_length(it)).sum::<usize>() + piece.arguments.len();
-        if !self.slots.insert(piece.slot) {
-            return said;
+        if self.slots.insert(piece.slot) {
+            self.begin(Open::Nothing);
         }
-        self.open = Open::Nothing;
-        said + BLOCK
+        let words = [&piece.id, &piece.name].into_iter().flatten();
+        words.map(|it| stored_length(it)).sum::<usize>() + piece.arguments.len()
     }
 }
 
@@ -148,11 +163,12 @@ mod tests {
     }
 
     #[test]
-    fn a_block_counts_beside_what_it_says() {
-        let text = || Delta::Text("x".into());
-        check(&[text(), Delta::Thinking("x".into())], 30_000..=33_000);
-        check(&[Delta::Redacted("x".into())], 60_000..=66_000);
-        check(&[text(), Delta::Signature("x".into())], 60_000..=66_000);
+    fn blocks_are_counted() {
+        let (text, thought) = (|| Delta::Text("x".into()), || Delta::Thinking("x".into()));
+        let redacted = || Delta::Redacted("x".into());
+        check(&[text(), thought()], MOST_BLOCKS / 2..=MOST_BLOCKS / 2);
+        check(&[redacted()], MOST_BLOCKS..=MOST_BLOCKS);
+        check(&[text(), Delta::Signature("x".into())], MOST_BLOCKS..=MOST_BLOCKS);
         let call = |slot| Delta::ToolCall(CallPiece { slot, ..CallPiece::default() });
         let calls: Vec<Delta> = (0..1_000).map(call).collect();
         let mut decoder = Measured::new("acme", Box::new(Saying(calls)));

@@ -29,6 +29,10 @@ const MOST_STARTS: usize = 5;
 /// How long what was killed may take to be gone from the process table.
 const GONE_WITHIN: Duration = Duration::from_secs(10);
 
+/// How long a call may wait until its command begins, also where its own time is
+/// shorter: that of a machine with much to do.
+const LEAST_PATIENCE: Duration = Duration::from_secs(5);
+
 /// How long a look whether a sandbox is up is good for further calls.
 const LOOK_LASTS: Duration = Duration::from_secs(2);
 
@@ -56,6 +60,8 @@ pub(super) enum Way {
 enum Try {
     /// Nothing was begun, and why not.
     Never(String),
+    /// Nothing was begun in all the time that the call has.
+    Late,
     /// It had begun; with what the entering program complained of.
     Over(Over, Way, String),
 }
@@ -65,20 +71,21 @@ impl AgentSandbox {
     /// the sandbox was brought up; what had begun never is.
     pub(super) fn talk(&self, mut errand: Errand<'_>) -> Result<(Value, Way)> {
         let cancel = errand.cancel;
-        let mut starts = 0;
+        let (mut starts, mut waited) = (0, Duration::ZERO);
         if !self.sandbox.seems_up() {
             starts = 1;
             self.bring_up(cancel)?;
         }
         loop {
             let together = Lock::wait(&self.lock_file, Hold::Shared, LOCK_LIMIT, cancel)?;
-            match self.enter(&mut errand)? {
+            match self.enter(&mut errand, &mut waited)? {
                 Try::Over(over, way, complaint) => {
                     return Ok((self.judge(errand.role, over, way, &complaint)?, way));
                 }
                 Try::Never(_) if cancel.is_cancelled() => {
                     return Err(Error::new(Kind::Cancelled, "called off before it began"));
                 }
+                Try::Late => return Ok((errand.late()?, Way::Link)),
                 Try::Never(complaint) if starts == MOST_STARTS => {
                     return Err(self.closed(&complaint));
                 }
@@ -91,13 +98,19 @@ impl AgentSandbox {
         }
     }
 
-    fn enter(&self, errand: &mut Errand<'_>) -> Result<Try> {
+    /// One try; what it waited for nothing is added to `waited`.
+    fn enter(&self, errand: &mut Errand<'_>, waited: &mut Duration) -> Result<Try> {
         if let Some(call) = self.link.call(errand.role, &|| self.sandbox.resident()) {
             let is_up = || self.is_still_up();
-            match talk::talk(&call, errand.as_talk(&is_up))? {
+            let tried = Instant::now();
+            match talk::talk(&call, errand.as_talk(&is_up, *waited))? {
                 End::Over(over) => return Ok(Try::Over(over, Way::Link, String::new())),
                 End::NeverBegan(why) if errand.cancel.is_cancelled() => return Ok(Try::Never(why)),
                 End::NeverBegan(why) => log::debug!("a call by the link never began: {why}"),
+            }
+            *waited += tried.elapsed();
+            if errand.is_late(*waited) {
+                return Ok(Try::Late);
             }
         }
         if self.sandbox.resident_has_ended() {
@@ -105,8 +118,14 @@ impl AgentSandbox {
         }
         let admit = |pid| self.sandbox.admit(pid);
         let mut entered = Entered::start(self.sandbox.command(errand.role), &admit)?;
-        Ok(match talk::talk(&entered, errand.as_talk(&|| true))? {
+        let tried = Instant::now();
+        let ended = talk::talk(&entered, errand.as_talk(&|| true, *waited))?;
+        *waited += tried.elapsed();
+        Ok(match ended {
             End::Over(over) => Try::Over(over, Way::Program, entered.complaint()),
+            End::NeverBegan(_) if errand.is_late(*waited) && !errand.cancel.is_cancelled() => {
+                Try::Late
+            }
             End::NeverBegan(why) => {
                 let complaint = entered.complaint();
                 Try::Never(if complaint.is_empty() { why } else { complaint })
@@ -206,8 +225,13 @@ impl AgentSandbox {
 }
 
 impl Errand<'_> {
-    fn as_talk<'a>(&'a mut self, is_up: &'a (dyn Fn() -> bool + Sync)) -> Talk<'a> {
+    fn as_talk<'a>(
+        &'a mut self,
+        is_up: &'a (dyn Fn() -> bool + Sync),
+        waited: Duration,
+    ) -> Talk<'a> {
         Talk {
+            ready_within: self.patience().saturating_sub(waited).min(talk::READY_LIMIT),
             request: self.request,
             feed: self.feed,
             output: &mut *self.output,
@@ -215,6 +239,25 @@ impl Errand<'_> {
             cancel: self.cancel,
             is_up,
         }
+    }
+
+    /// How long it may take until it begins; a call without a time of its own is
+    /// tried as often as it may be.
+    fn patience(&self) -> Duration {
+        self.timeout.map_or(Duration::MAX, |it| it.max(LEAST_PATIENCE))
+    }
+
+    fn is_late(&self, waited: Duration) -> bool {
+        waited >= self.patience()
+    }
+
+    /// The end of one that never began in its time.
+    fn late(&self) -> Result<Value> {
+        if self.role == Role::File {
+            return Err(unfinished(CalledOff::Timeout));
+        }
+        let note = "the command never began: something in the sandbox keeps it from starting any";
+        Ok(as_called_off(Some(json!({ "note": note })), CalledOff::Timeout))
     }
 }
 

@@ -26,8 +26,8 @@ use crate::error::{Error, Kind, Result};
 use crate::worker::{self, Cancel};
 use frames::Frames;
 
-/// How long tool-client may take to say that it is ready.
-const READY_LIMIT: Duration = Duration::from_secs(60);
+/// How long tool-client may take to say that it is ready, at most.
+pub(super) const READY_LIMIT: Duration = Duration::from_secs(60);
 
 /// After which it is looked whether it can.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -73,7 +73,9 @@ pub(super) struct Talk<'a> {
     pub(super) feed: &'a Feed,
     /// Who takes what comes out.
     pub(super) output: &'a mut dyn Output,
-    /// After which it is called off.
+    /// How long the other side may take to be ready.
+    pub(super) ready_within: Duration,
+    /// After which it is called off, from then on.
     pub(super) timeout: Option<Duration>,
     /// Calls it off.
     pub(super) cancel: &'a Cancel,
@@ -107,10 +109,10 @@ pub(super) struct Over {
 /// Stays with the conversation to its end. An error is one of `begin`, or of
 /// this process; nothing was begun then.
 pub(super) fn talk(way: &dyn Way, talk: Talk<'_>) -> Result<End> {
-    let Talk { request, feed, output, timeout, cancel, is_up } = talk;
+    let Talk { request, feed, output, ready_within, timeout, cancel, is_up } = talk;
     let stage = Stage::default();
     let (notes, heard) = bounded(MOST_NOTES);
-    let feeder = Feeder { way, feed, heard, timeout, cancel, stage: &stage, is_up };
+    let feeder = Feeder { way, feed, heard, ready_within, timeout, cancel, stage: &stage, is_up };
     thread::scope(|scope| {
         let feeding = worker::scoped(scope, "call-in", move || feeder.run())?;
         let heard = Listener { way, notes, stage: &stage }.run(request, output);
@@ -232,6 +234,7 @@ struct Feeder<'a> {
     feed: &'a Feed,
     /// Owned: a note that nobody takes any more must not be waited for.
     heard: Receiver<Note>,
+    ready_within: Duration,
     timeout: Option<Duration>,
     cancel: &'a Cancel,
     stage: &'a Stage,
@@ -264,7 +267,7 @@ impl Feeder<'_> {
     fn has_begun(&self) -> bool {
         let mut cancelled = self.cancel.gone().clone();
         let mut look = after(LOOK_AFTER);
-        let limit = after(READY_LIMIT);
+        let limit = after(self.ready_within);
         loop {
             select! {
                 recv(self.heard) -> note => return note.is_ok(),

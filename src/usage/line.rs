@@ -13,6 +13,9 @@ use crate::message::Usage;
 /// Longest line that is read, in bytes; ours are far shorter.
 pub(super) const LONGEST_LINE: u64 = 64 * 1024;
 
+/// More US dollars than any line can come to.
+const DEAREST: f64 = 1e9;
+
 /// A call, or the calls of a day with one model in one role.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -187,12 +190,12 @@ fn skip_line(from: &mut impl BufRead) -> io::Result<u64> {
 
 impl Tally {
     /// The same without tokens and cost, if so many calls cannot have taken so
-    /// many tokens: what a provider said was written down as it came once, and
-    /// one such line would be the whole sum.
+    /// many tokens or dollars: what a provider said was written down as it came
+    /// once, and one such line would be the whole sum.
     fn believed(self) -> Self {
         let most = Usage::MOST_TOKENS.saturating_mul(self.calls);
         let kinds = [self.input, self.output, self.cache_read, self.cache_write];
-        if kinds.into_iter().all(|it| it <= most) {
+        if kinds.into_iter().all(|it| it <= most) && self.cost <= DEAREST {
             return self;
         }
         let Self { calls, failed, duration_ms, .. } = self;

@@ -236,6 +236,8 @@ fn tokens_that_cannot_be_are_in_no_sum() {
     let got = (summary.total.calls, summary.total.unpriced, summary.total.tokens());
     assert_eq!(got, (3, 2, 11));
     assert_eq!((summary.total.known_cost(), summary.damaged), (Some(0.25), 0));
+    book.note(&Call { cost_usd: Some(1e308), ..call(3) });
+    assert_eq!(place.sum(&Query::default()).total.known_cost(), Some(0.25));
     // Nor in one that a day was summed up to.
     let day = json!({"ts": "2026-11-30T00:00:00.000Z", "agent": "a", "provider": "p", "model": "m",
         "calls": 5, "input": many, "output": 1, "cacheRead": 0, "cacheWrite": 0, "costUsd": 9.0});

@@ -273,8 +273,15 @@ fn who_stops_what_is_being_started_holds_no_sandbox() {
             let done = world.run(["exec", "a", "--timeout", "1", "--", "true"]);
             assert!([0, 124, 125].contains(&done.code), "{} {}", done.code, done.stderr);
         }
+        // One that is stopped with its call in its hand is woken.
+        let victim = world.spawn(["exec", "a", "--", "sh", "-c", ENTRANCE]);
+        for _ in 0..20 {
+            world.tool("read", json!({"path": "stop.py"}));
+        }
         world.tool("write", json!({"path": "go", "content": ""}));
         rest_of(&mut stopper);
+        let done = victim.wait_with_output().expect("it ends");
+        assert_eq!(String::from_utf8_lossy(&done.stdout), "1\n");
         assert_eq!(world.sh(ENTRANCE).expect(0).text(), "1\n");
         assert_eq!(world.sh(ENTRANCE).expect(0).text(), "1\n");
     });

@@ -17,7 +17,8 @@ fn the_status_decides_first() {
     let body = r#"{"error":{"message":"No.","code":"context_length_exceeded"}}"#;
     let said = |status: u16| format!("the provider `acme` answered with HTTP {status}: No");
     let later = |status| format!("{}. Try again later.", said(status));
-    check(429, body, "rate_limit", &later(429));
+    let closed = format!("{}. It is not asked again for 300 s.", said(429));
+    check(429, body, "rate_limit", &closed);
     for status in [500, 502, 503, 529] {
         check(status, body, "unavailable", &later(status));
     }
@@ -47,6 +48,28 @@ fn a_status_that_leaves_it_open_decides_last() {
 fn check_category(status: u16, body: Value, category: &str) {
     let got = of_response("acme", status, &[], body.to_string().as_bytes(), NOW);
     assert_eq!(got.category(), category, "{got}");
+}
+
+#[test]
+fn what_some_call_every_error_says_nothing_of_a_request_that_is_wrong() {
+    let error = |text: &str| json!({"error": {"message": text, "type": "api_error"}});
+    check_category(404, error("model \"qwen3\" not found, try pulling it first"), "refused");
+    check_category(400, error("it does not support tools"), "refused");
+    check_category(500, error("it broke"), "unavailable");
+}
+
+#[test]
+fn who_has_no_credit_is_told_so() {
+    #[track_caller]
+    fn check_credit(status: u16, error: Value, category: &str) {
+        let body = json!({ "error": error }).to_string();
+        let got = of_response("acme", status, &[], body.as_bytes(), NOW);
+        assert_eq!(got.category(), category, "{got}");
+        assert!(got.to_string().contains("Check the account's credit."), "{got}");
+    }
+    let low = json!({"type": "invalid_request_error", "message": "Your credit balance is too low"});
+    check_credit(400, low, "refused");
+    check_credit(429, json!({"code": "insufficient_quota"}), "rate_limit");
 }
 
 #[test]

@@ -159,6 +159,7 @@ const WORDINGS: &[(Class, &[&str])] = &[
             "exceed context limit",
         ],
     ),
+    (Class::Credit, &["credit balance", "insufficient credit", "insufficient balance"]),
     (Class::RateLimited, &["rate_limit", "rate limit", "too many requests"]),
     (Class::Unavailable, &["overloaded", "capacity", "temporarily unavailable"]),
 ];

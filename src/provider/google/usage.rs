@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn counts_read_however_they_are_written() {
         let odd = json!({"promptTokenCount": "100", "candidatesTokenCount": 6.0,
-            "thoughtsTokenCount": null, "totalTokenCount": [], "trafficType": "ON_DEMAND"});
+            "thoughtsTokenCount": null, "totalTokenCount": null, "trafficType": "ON_DEMAND"});
         check(&[odd], [100, 6, 0, 0]);
         check(&[json!(null), json!([]), json!("7")], [0, 0, 0, 0]);
     }

@@ -128,8 +128,15 @@ fn talk_by(call: &Call) -> End {
     let (feed, cancel) = (Feed::empty(), Cancel::never());
     let output = &mut Nowhere;
     let is_up = &|| true;
-    let talked =
-        Talk { request: b"{}", feed: &feed, output, timeout: None, cancel: &cancel, is_up };
+    let talked = Talk {
+        request: b"{}",
+        feed: &feed,
+        output,
+        ready_within: Duration::from_secs(60),
+        timeout: None,
+        cancel: &cancel,
+        is_up,
+    };
     talk(call, talked).unwrap()
 }
 

@@ -88,8 +88,15 @@ fn with(
     let Given { feed, timeout, cancel } = *given;
     thread::scope(|scope| {
         scope.spawn(move || other(theirs));
-        let talk =
-            Talk { request: b"{}", feed, output: kept, timeout, cancel, is_up: &move || is_up };
+        let talk = Talk {
+            request: b"{}",
+            feed,
+            output: kept,
+            ready_within: timeout.unwrap_or(READY_LIMIT),
+            timeout,
+            cancel,
+            is_up: &move || is_up,
+        };
         let end = super::talk(&way, talk).unwrap();
         drop(way);
         end
@@ -102,6 +109,16 @@ fn said(other: impl FnOnce(UnixStream) + Send) -> (End, Kept) {
     let given = Given { feed: &feed, timeout: None, cancel: &cancel };
     let end = with(&given, &mut kept, true, other);
     (end, kept)
+}
+
+#[test]
+fn who_is_not_ready_in_its_time_is_given_up() {
+    let (feed, cancel) = (Feed::empty(), Cancel::never());
+    let given = Given { feed: &feed, timeout: Some(Duration::from_millis(1)), cancel: &cancel };
+    // It ends once it is cut, and says nothing before.
+    let silent = |mut socket: UnixStream| drop(socket.read_to_end(&mut Vec::new()));
+    let end = with(&given, &mut Kept::default(), true, silent);
+    assert!(matches!(end, End::NeverBegan(_)), "{end:?}");
 }
 
 /// An other side that is ready, takes the request and then writes that.

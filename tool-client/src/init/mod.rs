@@ -129,6 +129,7 @@ impl<'a> Resident<'a> {
         }
         self.wards.get_mut().drain();
         self.wards.get_mut().settle();
+        self.wards.get_mut().wake_the_late();
         let hands = (&self.reaper, &self.waker);
         self.calls.advance(self.wards.get_mut(), hands, now);
         self.reaper.wake();
@@ -157,6 +158,7 @@ impl<'a> Resident<'a> {
         let due = [
             self.links.due(),
             self.calls.due(&wards, now),
+            wards.due(now),
             self.door.as_ref().and_then(Door::due),
             self.files.due(now),
             self.leaves_at(),

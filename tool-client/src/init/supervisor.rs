@@ -110,8 +110,7 @@ impl Supervisor {
     pub(crate) fn hand_over(&mut self, waiting: Waiting) -> Result<(), Waiting> {
         // Before it: nothing that it starts is older.
         let since = ticks_since_boot();
-        // Somebody inside may have stopped it.
-        let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
+        self.wake();
         match descriptor::send(&self.connection, b"R", waiting.call.as_fd()) {
             Ok(()) => {
                 self.since = Some(since);
@@ -120,6 +119,16 @@ impl Supervisor {
             }
             Err(_) => Err(waiting),
         }
+    }
+
+    /// Whether it was handed a call and has not taken it yet.
+    pub(crate) fn is_late(&self) -> bool {
+        self.handed.is_some()
+    }
+
+    /// Wakes it: somebody inside may have stopped it.
+    pub(crate) fn wake(&self) {
+        let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
     }
 
     /// The call that it was handed and never took.

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use rustix::event::PollFd;
 use rustix::io::Errno;
@@ -19,6 +20,9 @@ const MOST_SUPERVISORS: usize = 256;
 
 /// Pipes of spared children; the writers of further ones get SIGPIPE.
 const MOST_PIPES_HELD: usize = 128;
+
+/// How often a supervisor that has not taken its call is woken.
+const NUDGE: Duration = Duration::from_millis(50);
 
 /// Children of PID 1 that a supervisor left with its farewell, by number with
 /// their start times.
@@ -104,6 +108,17 @@ impl Wards {
     /// Calls whose supervisors were killed before they took them.
     pub(crate) fn taken_back(&mut self) -> Vec<Waiting> {
         std::mem::take(&mut self.taken_back)
+    }
+
+    /// Wakes those that have not taken the calls that they were handed.
+    pub(crate) fn wake_the_late(&self) {
+        self.supervisors.iter().filter(|it| it.is_late()).for_each(Supervisor::wake);
+    }
+
+    /// When that is due again, if it is.
+    pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
+        let is_due = self.supervisors.iter().any(Supervisor::is_late);
+        now.checked_add(NUDGE).filter(|_| is_due)
     }
 
     /// Hears what supervisors say and lets those go that have ended.
