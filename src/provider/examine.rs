@@ -90,9 +90,10 @@ impl Registry {
         let is_known = |id: &str| self.is_well_known(provider, id);
         for id in entry.models.keys().filter(|it| !asked.contains(it.as_str())) {
             // Of two well-known models none is a slip for the other.
-            let lack =
-                |it: &&str| !entry.models.contains_key(*it) && !(is_known(it) && is_known(id));
-            if let Some(meant) = nearest(id, asked.iter().copied().filter(lack)) {
+            let is_settled =
+                |it: &str| entry.models.contains_key(it) || is_known(it) && is_known(id);
+            let unsettled = asked.iter().copied().filter(|it| !is_settled(it));
+            if let Some(meant) = nearest(id, unsettled) {
                 let place = KeyPath::from(["llm", "providers", provider, "models", id]);
                 findings.warn(&place, unasked(provider, id, meant));
             }
