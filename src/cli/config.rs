@@ -196,6 +196,7 @@ fn beyond(config: &Config, unmasked: &[KeyPath]) -> Findings {
     plugin::Registry::examine(&config.plugins, &config.agents, &config.home, &mut findings);
     let providers = provider::Registry::new(&config.providers);
     providers.examine_costs(config.agents.values(), &mut findings);
+    providers.examine_models(&config.agents, &mut findings);
     for (name, agent) in &config.agents {
         let sandbox = &agent.sandbox;
         if sandbox.runtime == RuntimeChoice::Bubblewrap && sandbox.network == Some(Network::Open) {

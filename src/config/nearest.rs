@@ -1,13 +1,16 @@
 //! Did-you-mean: the known word that a mistyped one was most likely meant to
 //! be. Pure; used for fields, values, commands and flags alike.
 
+use std::cmp::Reverse;
+
 /// Longest word that is compared, in characters: a longer one is no typing
 /// slip, and the cost grows with the square.
 const LONGEST: usize = 64;
 
 /// The known word nearest to `word`, if one is near enough to be meant: at
-/// most a third of its characters differ, and never more than three. Never the
-/// very word.
+/// most a third of its characters differ, and never more than three. Of several
+/// as near it is the one that begins like it for longest: people leave an end
+/// out rather than write another. Never the very word.
 pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let length = word.chars().take(LONGEST + 1).count();
     if length > LONGEST {
@@ -19,8 +22,14 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .filter(|it| *it != word)
         .map(|it| (distance(word, it), it))
         .filter(|(steps, _)| *steps <= allowed)
-        .min_by_key(|(steps, _)| *steps)
+        .min_by_key(|(steps, it)| (*steps, Reverse(shared_beginning(word, it))))
         .map(|(_, it)| it)
+}
+
+/// Characters with which both begin, without regard to case.
+fn shared_beginning(left: &str, right: &str) -> usize {
+    let of = |word: &str| word.chars().flat_map(char::to_lowercase).collect::<Vec<_>>();
+    of(left).iter().zip(of(right)).take_while(|(one, other)| **one == *other).count()
 }
 
 /// Edit distance without regard to case; two neighbours swapped are one step.
@@ -62,6 +71,17 @@ mod tests {
         check("PORT", Some("port"));
         check("cpu", Some("cpus"));
         check("grösse", Some("größe"));
+    }
+
+    #[test]
+    fn of_words_as_near_the_one_that_begins_alike_is_meant() {
+        let limits = ["maxTurns", "maxTurnSeconds", "maxTurnTokens", "maxTurnCostUsd"];
+        let check = |word, expected| assert_eq!(nearest(word, limits), Some(expected));
+        check("maxTurnCost", "maxTurnCostUsd");
+        check("maxTurnCostUSD", "maxTurnCostUsd");
+        check("maxTurn", "maxTurns");
+        assert_eq!(nearest("port", ["sort", "pore"]), Some("pore"));
+        assert_eq!(nearest("port", ["sort", "fort"]), Some("sort"));
     }
 
     #[test]

@@ -1,9 +1,14 @@
 //! What can be said of the providers of a configuration before anything is
-//! asked: what keeps a call from being answered, and a limit from being kept.
+//! asked: what keeps a call from being answered, and a limit from being kept, and
+//! what was said of a model to no effect.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::tape::Tape;
-use super::{Registry, http, record};
-use crate::config::{Agent, Findings, KeyPath, ModelRef, Reach};
+use super::{Entry, Registry, catalog, http, record};
+use crate::config::{
+    Agent, Api, Findings, KeyPath, ModelChoice, ModelRef, Reach, ThinkingLevel, nearest,
+};
 
 impl Registry {
     /// Adds everything that keeps a call from being answered, as far as it can
@@ -43,6 +48,77 @@ impl Registry {
             }
         }
     }
+
+    /// Warns of what is said of models and counts for none: how hard one thinks
+    /// that is not known to think, and facts of one that nobody asks for, while
+    /// there are none of one that is called almost alike.
+    pub fn examine_models(&self, agents: &BTreeMap<String, Agent>, findings: &mut Findings) {
+        for agent in agents.values() {
+            let place = KeyPath::from(["agents", &agent.name]);
+            self.examine_thinking(&agent.primary, &place.key("model"), findings);
+            for (number, choice) in agent.fallbacks.iter().enumerate() {
+                let place = place.key("fallbackModels").index(number);
+                self.examine_thinking(choice, &place, findings);
+            }
+        }
+        for (name, entry) in &self.providers {
+            let choices = agents.values().flat_map(Agent::choices).map(|it| &it.model);
+            let asked = choices.filter(|it| it.provider == *name).map(|it| it.model.as_str());
+            self.examine_facts(name, entry, &asked.collect(), findings);
+        }
+    }
+
+    /// The other protocols tell also a model that nobody knows how hard to think.
+    fn examine_thinking(&self, choice: &ModelChoice, place: &KeyPath, findings: &mut Findings) {
+        let ModelChoice { model, thinking, .. } = choice;
+        let api = self.providers.get(&model.provider).map(|it| it.api);
+        let is_told = api != Some(Api::OpenAiCompletions)
+            || *thinking == ThinkingLevel::Off
+            || self.facts(model).reasoning == Some(true);
+        if !is_told {
+            findings.warn(&place.key("thinkingLevel"), thoughtless(model));
+        }
+    }
+
+    fn examine_facts(
+        &self,
+        provider: &str,
+        entry: &Entry,
+        asked: &BTreeSet<&str>,
+        findings: &mut Findings,
+    ) {
+        let is_known = |id: &str| self.is_well_known(provider, id);
+        for id in entry.models.keys().filter(|it| !asked.contains(it.as_str())) {
+            // Of two well-known models none is a slip for the other.
+            let is_settled =
+                |it: &str| entry.models.contains_key(it) || is_known(it) && is_known(id);
+            let unsettled = asked.iter().copied().filter(|it| !is_settled(it));
+            if let Some(meant) = nearest(id, unsettled) {
+                let place = KeyPath::from(["llm", "providers", provider, "models", id]);
+                findings.warn(&place, unasked(provider, id, meant));
+            }
+        }
+    }
+
+    fn is_well_known(&self, provider: &str, id: &str) -> bool {
+        let model = ModelRef { provider: provider.to_owned(), model: id.to_owned() };
+        catalog::known(self.endpoint(&model), id).reasoning.is_some()
+    }
+}
+
+fn thoughtless(model: &ModelRef) -> String {
+    let ModelRef { provider, model } = model;
+    format!(
+        "`{provider}/{model}` is not known to think, so that it is told nothing of this; say \
+         llm.providers.{provider}.models.{model:?}.reasoning: true if it does, or leave this out"
+    )
+}
+
+fn unasked(provider: &str, id: &str, meant: &str) -> String {
+    format!(
+        "no agent asks `{provider}` for `{id}`, so that this counts for none; did you mean \
+         `{meant}`, which an agent asks it for and nothing is said of?"
+    )
 }
 
 fn unpriced(model: &ModelRef) -> String {

@@ -4,11 +4,13 @@
 //! nothing of the key but whether it was refused.
 
 use std::io::{ErrorKind, Read};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
+use ureq::http::Response;
+use ureq::http::header::CONTENT_TYPE;
 use ureq::tls::RootCerts;
-use ureq::{Error, Timeout};
+use ureq::{Body, Error, Timeout};
 
 use super::http::{Target, certificates, is_distrust};
 use super::{Fault, Wire, ends};
@@ -38,6 +40,9 @@ pub enum Probe {
     /// It answered 200, and these are the models it lists; `None` if what it
     /// answered is no such list.
     Answers(Option<Vec<String>>),
+    /// It answered 200 with a page for people: most likely there is no API at
+    /// this address.
+    Page,
     /// It answered 401 or 403, or 400 and that it is for the key: it is there,
     /// and takes no call with this key.
     KeyRefused(u16),
@@ -109,25 +114,39 @@ fn ask(target: &Target, question: &Wire, roots: RootCerts, whole: Duration) -> P
         (Err(fault), _) | (_, Err(fault)) => return unusable(fault),
     };
     let question = agent.configure_request(question).timeout_global(Some(whole)).build();
+    let began = Instant::now();
     match agent.run(question) {
         Ok(mut response) => match response.status().as_u16() {
-            200 => models(response.body_mut().as_reader()),
+            200 => answered(&mut response),
             status @ (401 | 403) => Probe::KeyRefused(status),
             400 if names_key(response.body_mut().as_reader()) => Probe::KeyRefused(400),
             status => Probe::Reached(status),
         },
         Err(error) => {
-            let what = target.mask(Fault::Unavailable(cause(&error))).to_string();
+            let what = target.mask(Fault::Unavailable(cause(&error, began.elapsed()))).to_string();
             Probe::Failed(obstacle(&error), what)
         }
     }
 }
 
-/// Without ureq's `io:` before it, which says nothing to a person.
-fn cause(error: &Error) -> String {
+/// What an answer of 200 holds.
+fn answered(response: &mut Response<Body>) -> Probe {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|it| it.to_str().ok());
+    if kind.is_some_and(|it| it.to_ascii_lowercase().starts_with("text/html")) {
+        return Probe::Page;
+    }
+    models(response.body_mut().as_reader())
+}
+
+/// Without ureq's `io:` before it, which says nothing to a person. The limits
+/// are those of this look, and not the configuration's.
+fn cause(error: &Error, waited: Duration) -> String {
+    let within = format!("within {:.0} s", waited.as_secs_f64());
     match error {
         Error::Io(error) => error.to_string(),
-        Error::Timeout(_) => "it takes too long".into(),
+        Error::Timeout(Timeout::Resolve) => format!("no address of its name {within}"),
+        Error::Timeout(Timeout::Connect) => format!("no connection {within}"),
+        Error::Timeout(_) => format!("no answer {within}"),
         other => other.to_string(),
     }
 }
@@ -153,13 +172,15 @@ fn models(body: impl Read) -> Probe {
         #[serde(alias = "name")]
         id: String,
     }
-    match serde_json::from_reader::<_, List>(body.take(LONGEST_LIST)) {
-        Ok(list) => Probe::Answers(Some(list.data.into_iter().map(|it| it.id).collect())),
-        Err(error) if error.is_io() => {
-            Probe::Failed(Obstacle::Silence, "its list of models breaks off".into())
-        }
-        Err(_) => Probe::Answers(None),
+    let mut text = Vec::new();
+    if body.take(LONGEST_LIST).read_to_end(&mut text).is_err() {
+        return Probe::Failed(Obstacle::Silence, "its list of models breaks off".into());
     }
+    if text.trim_ascii_start().starts_with(b"<") {
+        return Probe::Page;
+    }
+    let list = serde_json::from_slice::<List>(&text).ok();
+    Probe::Answers(list.map(|it| it.data.into_iter().map(|it| it.id).collect()))
 }
 
 fn obstacle(error: &Error) -> Obstacle {
@@ -291,6 +312,11 @@ mod tests {
             "HTTP/1.1 302 To\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n";
         check(redirect, Probe::Reached(302));
         check("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", Probe::Answers(None));
+        let typed = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\
+                     Content-Length: 2\r\n\r\nhi";
+        check(typed, Probe::Page);
+        let untyped = "HTTP/1.1 200 OK\r\nContent-Length: 19\r\n\r\n\n <!DOCTYPE html>...";
+        check(untyped, Probe::Page);
         let listed = "HTTP/1.1 200 OK\r\nContent-Length: 22\r\n\r\n{\"data\":[{\"id\":\"m1\"}]}";
         check(listed, Probe::Answers(Some(vec!["m1".into()])));
     }
@@ -317,6 +343,17 @@ mod tests {
         let found = probe_within("p", &provider, Duration::from_millis(200));
         assert!(matches!(found, Probe::Failed(Obstacle::Silence, _)), "{found:?}");
         drop(server);
+    }
+
+    #[test]
+    fn a_server_that_hangs_is_told_with_how_long_it_was_waited_for() {
+        // The kernel takes the connection, and nobody answers.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let provider = provider(format!("http://{address}/v1"));
+        let found = probe_within("p", &provider, Duration::from_millis(200));
+        let Probe::Failed(Obstacle::Silence, why) = &found else { panic!("{found:?}") };
+        assert!(why.contains("no answer within ") && why.ends_with(" s"), "{why}");
     }
 
     #[test]

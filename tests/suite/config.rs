@@ -585,3 +585,67 @@ fn the_schema_needs_no_configuration_and_names_every_part() {
     assert_eq!(strict["additionalProperties"], false);
     assert!(!world.home().exists());
 }
+
+/// A configuration whose agent asks a server for `m-large`, of which nobody
+/// knows anything, and falls back on `gpt-5.1`.
+fn asks_a_server(models: &str, thinking: &str) -> String {
+    let served = format!("api: 'openai-completions', baseUrl: 'http://127.0.0.1:9/v1', {models}");
+    sound("", "", &format!("fallbackModels: [{{ provider: 'p', model: 'gpt-5.1', {thinking} }}],"))
+        .replace("api: 'replay', cassette: './cassette.jsonl',", &served)
+        .replace("model: 'm' }", &format!("model: 'm-large', {thinking} }}"))
+}
+
+/// Exactly these warnings, each with its path and words of its message.
+#[track_caller]
+fn warned(world: &World, text: &str, want: &[(&str, &[&str])]) {
+    let all = findings(world, text, 0);
+    assert_eq!(all.len(), want.len(), "{all:#?}");
+    for (found, (path, words)) in all.iter().zip(want) {
+        assert_eq!((&found["severity"], &found["path"]), (&json!("warning"), &json!(path)));
+        let message = found["message"].as_str().unwrap_or_default();
+        assert!(words.iter().all(|it| message.contains(it)), "{message}");
+    }
+}
+
+#[test]
+fn a_thinking_level_that_is_told_nobody_is_a_warning() {
+    let world = world();
+    let place = "agents.a.model.thinkingLevel";
+    let cure = "llm.providers.p.models.\"m-large\".reasoning: true";
+    let high = "thinkingLevel: 'high'";
+    // The fallback is well known to think.
+    let words: &[&str] = &["`p/m-large` is not known to think", cure];
+    warned(&world, &asks_a_server("", high), &[(place, words)]);
+    let dull = asks_a_server("models: { 'gpt-5.1': { reasoning: false } },", high);
+    let second = "agents.a.fallbackModels[0].thinkingLevel";
+    warned(&world, &dull, &[(place, words), (second, &["llm.providers.p.models.\"gpt-5.1\""])]);
+    let known = "models: { 'm-large': { reasoning: true } },";
+    warned(&world, &asks_a_server(known, high), &[]);
+    warned(&world, &asks_a_server("", "thinkingLevel: 'off'"), &[]);
+    warned(&world, &asks_a_server("", ""), &[]);
+    // Other protocols tell the models that they do not know.
+    let other = asks_a_server("", high).replace("openai-completions", "openai-responses");
+    warned(&world, &other, &[]);
+    // It stops nothing.
+    fs::write(world.config_file(), asks_a_server("", high)).expect("written");
+    let started = world.run(["gateway", "start"]).expect(0);
+    assert!(started.stderr.contains(cure), "{}", started.stderr);
+}
+
+#[test]
+fn facts_of_a_model_that_nobody_asks_for_under_a_near_name_are_a_warning() {
+    let world = world();
+    let of =
+        |id: &str| asks_a_server(&format!("models: {{ '{id}': {{ contextWindow: 9000 }} }},"), "");
+    let place = "llm.providers.p.models";
+    for id in ["m-lagre", "M-Large", "m_large"] {
+        let path = format!("{place}.{id}");
+        warned(&world, &of(id), &[(path.as_str(), &[id, "`m-large`"])]);
+    }
+    // One that is asked for, one of its own, and one that is well known.
+    for id in ["m-large", "quite-another", "gpt-5.2"] {
+        warned(&world, &of(id), &[]);
+    }
+    let both = asks_a_server("models: { 'm-large': {}, 'm-lagre': {} },", "");
+    warned(&world, &both, &[]);
+}

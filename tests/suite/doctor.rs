@@ -363,6 +363,9 @@ fn a_provider_is_asked_for_its_models() {
     check_provider(listed, 0, "ok", "answers");
     let other = "HTTP/1.1 200 OK\r\nContent-Length: 21\r\n\r\n{\"data\":[{\"id\":\"o\"}]}";
     check_provider(other, 0, "warning", "does not list m");
+    let page = "HTTP/1.1 200 OK\r\nContent-Length: 13\r\n\r\n<html></html>";
+    check_provider(page, 0, "warning", "an HTML page");
+    check_provider(page, 0, "warning", "llm.providers.p.baseUrl");
     check_provider("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", 0, "ok", "is reached (404");
     let refused = "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n";
     check_provider(refused, 1, "failure", "llm.providers.p.apiKey");
@@ -376,6 +379,9 @@ fn a_server_that_is_not_there_is_a_failure_with_its_fix() {
     let report = report(&world_of(address), 1);
     expect(&report, "provider p", "failure", "llm.providers.p.baseUrl");
     expect(&report, "provider p", "failure", "the price of m is not known");
+    // No proxy is used for it.
+    let (_, _, fix) = check_of(&report, "provider p");
+    assert!(fix.contains("start the server") && !fix.contains("proxy"), "{fix}");
 }
 
 #[test]

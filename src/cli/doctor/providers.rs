@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Check;
-use crate::config::{Findings, ModelRef, Provider, Reach};
+use crate::config::{Endpoint, Findings, ModelRef, Provider, Reach};
 use crate::provider::Registry;
 use crate::provider::probe::{Obstacle, Probe, probe};
 
@@ -35,6 +35,12 @@ fn look(name: &str, provider: &Provider, models: &[&str]) -> Check {
             let fix = "set the agents' model.model to one it has, unless it lists only some";
             Check::warning(title, found, fix)
         }
+        Probe::Page => {
+            let found =
+                format!("{place} answers with an HTML page where its list of models is due");
+            let fix = format!("check {key}.baseUrl: many an API is below /v1 of its server");
+            Check::warning(title, found, fix)
+        }
         Probe::KeyRefused(status) => {
             let told = if endpoint.api_key.is_some() { "refuses the key" } else { "wants a key" };
             let fix = format!("set {key}.apiKey to a key that it takes");
@@ -45,7 +51,7 @@ fn look(name: &str, provider: &Provider, models: &[&str]) -> Check {
         }
         Probe::Failed(obstacle, why) => {
             let found = format!("{place} is not reached: {why}");
-            Check::failure(title, found, fix(obstacle, &key, endpoint.proxy.is_some()))
+            Check::failure(title, found, fix(obstacle, &key, endpoint))
         }
     }
 }
@@ -74,12 +80,15 @@ fn cassette(title: String, name: &str, provider: &Provider) -> Check {
     }
 }
 
-fn fix(obstacle: Obstacle, key: &str, has_proxy: bool) -> String {
+fn fix(obstacle: Obstacle, key: &str, endpoint: &Endpoint) -> String {
     match obstacle {
         Obstacle::Name => {
             format!("look at {key}.baseUrl, and at this host's name servers (/etc/resolv.conf)")
         }
-        Obstacle::Connection if has_proxy => {
+        Obstacle::Connection if endpoint.is_loopback() => {
+            format!("start the server, or look at {key}.baseUrl")
+        }
+        Obstacle::Connection if endpoint.proxy.is_some() => {
             format!("look at {key}.proxy (or HTTPS_PROXY), and whether it lets this host through")
         }
         Obstacle::Connection => {
@@ -92,7 +101,11 @@ fn fix(obstacle: Obstacle, key: &str, has_proxy: bool) -> String {
                 "for a private authority set {key}.caFile; for a server without TLS write http:// in {key}.baseUrl"
             )
         }
-        Obstacle::Silence => format!("look at the server, and at {key}.timeouts"),
+        Obstacle::Silence => {
+            format!(
+                "look at the server, which may be busy or stuck, and whether {key}.baseUrl names it"
+            )
+        }
         Obstacle::Setting => format!("change {key}"),
     }
 }
@@ -112,7 +125,37 @@ fn without_login(url: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::config::Timeouts;
+
+    #[track_caller]
+    fn check_fix(obstacle: Obstacle, base_url: &str, word: &str, none_of: &str) {
+        let second = Duration::from_secs(1);
+        let endpoint = Endpoint {
+            base_url: base_url.into(),
+            api_key: None,
+            headers: Vec::new(),
+            ca_file: None,
+            proxy: None,
+            timeouts: Timeouts { connect: second, first_byte: second, idle: second },
+        };
+        let fix = fix(obstacle, "llm.providers.p", &endpoint);
+        assert!(fix.contains(word) && !fix.contains(none_of), "{fix}");
+    }
+
+    #[test]
+    fn a_proxy_is_named_only_where_one_is_used() {
+        check_fix(Obstacle::Connection, "http://10.0.0.1/v1", "llm.providers.p.proxy", "start");
+        check_fix(Obstacle::Connection, "http://localhost:1/v1", "start the server", "proxy");
+        check_fix(Obstacle::Connection, "http://[::1]:1", "llm.providers.p.baseUrl", "proxy");
+    }
+
+    #[test]
+    fn a_server_that_hangs_is_not_blamed_on_times_that_do_not_count() {
+        check_fix(Obstacle::Silence, "http://a/v1", "llm.providers.p.baseUrl", "timeouts");
+    }
 
     #[test]
     fn a_login_is_not_shown() {

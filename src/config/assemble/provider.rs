@@ -288,6 +288,13 @@ fn wrong_with_header(name: &str, value: &str) -> Option<String> {
         .then(|| "a header's value cannot hold line breaks or control characters".into())
 }
 
+impl Endpoint {
+    /// Whether it is on this very machine, so that no proxy is used.
+    pub fn is_loopback(&self) -> bool {
+        self.base_url.parse().is_ok_and(|it| is_loopback(&it))
+    }
+}
+
 /// Whether a URL leads to this very machine.
 fn is_loopback(uri: &Uri) -> bool {
     let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);

@@ -149,11 +149,23 @@ fn check_block(block: &Block) -> Checked<()> {
         Block::ToolCall(it) if it.name.is_empty() => missing("name"),
         Block::Image(it) if it.data.is_empty() => missing("data"),
         Block::Image(it) if it.mime_type.is_empty() => missing("mimeType"),
+        Block::Image(it) if !is_base64(&it.data) => {
+            Err("`data` is not base64: A-Z, a-z, 0-9, `+` and `/`, filled up with `=` to a \
+                 multiple of 4 characters"
+                .into())
+        }
         Block::Unknown(_) => Err("does not read: `type` must be text, thinking, image or \
                                   toolCall, and each field have the type that this asks for"
             .into()),
         _ => Ok(()),
     }
+}
+
+/// Whether it is base64 in the one form that every provider takes.
+fn is_base64(data: &str) -> bool {
+    let is_digit = |it: u8| it.is_ascii_alphanumeric() || it == b'+' || it == b'/';
+    let unfilled = data.strip_suffix("==").or_else(|| data.strip_suffix('=')).unwrap_or(data);
+    data.len().is_multiple_of(4) && unfilled.bytes().all(is_digit)
 }
 
 fn tool(value: Value) -> Checked<ToolDefinition> {
@@ -328,6 +340,24 @@ mod tests {
             let message = json!({"role": "assistant", "content": content(block)});
             let want = format!("`context.messages[1].content[1]{want}");
             check("/context/messages/1", message, &want);
+        }
+    }
+
+    #[test]
+    fn an_image_that_is_no_base64_is_named() {
+        let message = |data: &str| {
+            let image = json!({"type": "image", "data": data, "mimeType": "image/png"});
+            json!({"role": "user", "content": [{"type": "text", "text": "x"}, image]})
+        };
+        let url = "data:image/png;base64,aGk=";
+        for data in ["!!notbase64", "aGk", "aGkx=", "a===", "====", "aG=k", "aGk=aGk=", "aGk-", url]
+        {
+            let want = "`context.messages[0].content[1].data` is not base64";
+            check("/context/messages/0", message(data), want);
+        }
+        for data in ["aGk=", "aA==", "aGkx", "+/+/", "aGkxaGk="] {
+            let parsed = parse(&body("/context/messages/0", message(data)));
+            assert!(parsed.is_ok(), "{data}: {parsed:?}");
         }
     }
 
