@@ -22,17 +22,12 @@ use crate::sandbox::{self, bubblewrap};
 const LEAST_DESCRIPTORS: u64 = 64;
 
 /// How glibc is told to give memory back: few arenas, blocks from 128 KiB on by
-/// themselves, of threads that ended the stacks of four instead of 160, no small
-/// blocks that each thread keeps for itself, and none that wait to be joined to
-/// their neighbours. Read once, when a process starts.
+/// themselves, and of threads that ended the stacks of four instead of 160. Read
+/// once, when a process starts.
 const ALLOCATOR: [(&str, &str); 3] = [
     ("MALLOC_ARENA_MAX", "2"),
     ("MALLOC_MMAP_THRESHOLD_", "131072"),
-    (
-        "GLIBC_TUNABLES",
-        "glibc.pthread.stack_cache_size=1048576:glibc.malloc.tcache_count=0\
-         :glibc.malloc.mxfast=0",
-    ),
+    ("GLIBC_TUNABLES", "glibc.pthread.stack_cache_size=1048576"),
 ];
 
 /// The allocator's settings for a gateway that is started as a process of its

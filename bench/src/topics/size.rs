@@ -15,7 +15,7 @@ pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
     Ok(vec![
         Row::once("the binary", Unit::Megabytes, megabytes(binary(options)?)),
         Row::once(
-            "of it the client in the sandboxes",
+            "of it the client in the sandboxes, packed",
             Unit::Megabytes,
             megabytes(tool_client(options)?),
         ),
@@ -28,16 +28,16 @@ pub(crate) fn binary(options: &Options) -> Result<u64> {
     Ok(fs::metadata(&options.beige)?.len())
 }
 
-/// Bytes of the client that it holds: the newest that was built beside it.
+/// Bytes of the client that it holds, packed: the newest that was built beside it.
 fn tool_client(options: &Options) -> Result<u64> {
     let folder = options.beige.parent().ok_or("the binary lies in no folder")?;
     let newest = built(&folder.join("build"))?.max_by_key(|it| modified(it));
-    Ok(fs::metadata(newest.ok_or("no client was built beside the binary")?)?.len())
+    Ok(fs::metadata(newest.ok_or("no packed client lies beside the binary")?)?.len())
 }
 
 fn built(folder: &Path) -> Result<impl Iterator<Item = PathBuf>> {
     let entries = fs::read_dir(folder)?.flatten();
-    Ok(entries.map(|it| it.path().join("out/tool-client")).filter(|it| it.is_file()))
+    Ok(entries.map(|it| it.path().join("out/tool-client.lzma")).filter(|it| it.is_file()))
 }
 
 fn modified(file: &Path) -> Option<std::time::SystemTime> {
