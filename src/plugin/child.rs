@@ -323,7 +323,7 @@ fn code_of(status: ExitStatus) -> i32 {
     status.code().or_else(|| status.signal().map(|it| 128 + it)).unwrap_or(-1)
 }
 
-fn never_block(pipe: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub(super) fn never_block(pipe: Option<BorrowedFd<'_>>) -> io::Result<()> {
     let Some(pipe) = pipe else { return Ok(()) };
     Ok(fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?)
 }
@@ -340,12 +340,12 @@ fn take(pipe: &mut Option<impl Read>, captured: &mut Captured, piece: &mut [u8])
     Ok(())
 }
 
-fn is_passing(error: &io::Error) -> bool {
+pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 /// Says what a person can do, without what the host looks like.
-fn not_started(error: &io::Error) -> Error {
+pub(super) fn not_started(error: &io::Error) -> Error {
     let (kind, why) = match error.kind() {
         ErrorKind::NotFound => (
             Kind::Internal,

@@ -6,8 +6,11 @@
 //! This version knows one form of plugin, `run`: no code, each call is a
 //! process of its own on the gateway's host ([`run`]).
 
+pub mod connection;
+pub mod host;
 pub mod manifest;
 pub mod package;
+pub mod rpc;
 pub mod run;
 pub mod settings;
 

@@ -1,0 +1,371 @@
+//! The life of one plugin that is a server: its process is started, greeted,
+//! spoken to, started again when it dies, and ended. [`Host`] is what the rest
+//! of the house sees of it. A crash costs the calls that were under way, each
+//! of which ends with an error that says what the plugin printed last.
+//!
+//! Threads, per plugin: its life, and while a process runs one that reads what
+//! it prints and one that writes to it.
+
+mod complaints;
+mod greeting;
+mod hearing;
+mod process;
+mod streams;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, after, bounded, select};
+use serde_json::{Value, json};
+
+use complaints::Complaints;
+pub use greeting::{AnnouncedTool, Greeting};
+use hearing::Hearing;
+pub use process::Launch;
+use process::Process;
+use streams::{Over, Streams};
+
+use super::connection::{Connection, Unanswered};
+use super::rpc::Refusal;
+use super::run::Asker;
+use crate::error::{Error, Kind, Result};
+use crate::secret::Redactor;
+use crate::worker::{Cancel, Canceller, Worker};
+
+/// How long a plugin may take to answer `initialize`.
+const GREETING: Duration = Duration::from_secs(30);
+
+/// How long it may take to answer `beige/start` and `beige/stop`.
+const WORD: Duration = Duration::from_secs(5);
+
+/// How long a process may take to end by itself once nothing more is said.
+const LEAVING: Duration = Duration::from_secs(2);
+
+/// The first pause before a plugin that died is started again; each further one
+/// is twice as long.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+
+/// The longest of these pauses.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+
+/// What a plugin asks of the gateway, answered by who is above.
+pub trait Desk: Send + Sync {
+    /// Answers a request, on a thread of its own.
+    fn request(&self, request: &Request<'_>) -> Result<Value, Refusal>;
+
+    /// Hears a notice; must not wait.
+    fn notice(&self, plugin: &str, method: &str, params: &Value);
+}
+
+/// A request of a plugin.
+pub struct Request<'a> {
+    /// Who asks.
+    pub plugin: &'a str,
+    /// The request's id, by which notices can refer to it.
+    pub id: &'a Value,
+    /// What is asked for.
+    pub method: &'a str,
+    /// With what.
+    pub params: &'a Value,
+    /// For notices on the way.
+    pub connection: &'a Connection,
+    /// Called off once the plugin wants no answer any more, or has ended.
+    pub cancel: &'a Cancel,
+}
+
+/// One plugin that is a server.
+pub struct Host {
+    shared: Arc<Shared>,
+    /// Dropped first: that ends the life.
+    stop: Mutex<Option<Canceller>>,
+    life: Mutex<Option<Worker>>,
+}
+
+/// What a life and those who call have in common.
+struct Shared {
+    launch: Launch,
+    desk: Arc<dyn Desk>,
+    redactor: Redactor,
+    /// `None` where no background work begins, as in a one-shot.
+    data_dir: Option<PathBuf>,
+    stopped: Cancel,
+    state: Mutex<State>,
+}
+
+/// Where a plugin stands.
+enum State {
+    /// It was not asked for yet.
+    Idle,
+    /// A process is being started and greeted. The channel is cut at the end
+    /// of that, whatever came of it.
+    Starting(Receiver<()>),
+    /// It answers.
+    Up(Arc<Session>),
+    /// It does not run, why, and when it is started again.
+    Down { why: String, again: Option<Instant> },
+}
+
+/// A plugin that runs and has answered the greeting.
+#[derive(Debug)]
+pub struct Session {
+    /// The conversation with it.
+    pub connection: Arc<Connection>,
+    /// What it says of itself.
+    pub greeting: Greeting,
+}
+
+impl Host {
+    /// A plugin that is started when it is asked for. Its requests go to
+    /// `desk`; with a `data_dir` it is told to begin its work in the
+    /// background.
+    pub fn new(
+        launch: Launch,
+        desk: Arc<dyn Desk>,
+        redactor: Redactor,
+        data_dir: Option<PathBuf>,
+    ) -> Self {
+        let (stop, stopped) = Cancel::pair();
+        let state = Mutex::new(State::Idle);
+        let shared = Arc::new(Shared { launch, desk, redactor, data_dir, stopped, state });
+        Self { shared, stop: Mutex::new(Some(stop)), life: Mutex::new(None) }
+    }
+
+    /// Has it started, if it was not yet; does not wait for it.
+    pub fn start(&self) -> Result<()> {
+        let mut life = locked(&self.life);
+        if life.is_some() {
+            return Ok(());
+        }
+        let (starting, started) = bounded(0);
+        *self.shared.locked() = State::Starting(started);
+        let shared = Arc::clone(&self.shared);
+        let name = format!("plug-{}", shared.launch.plugin);
+        let spawned = Worker::spawn(name, move || shared.live(starting));
+        if let Err(error) = &spawned {
+            *self.shared.locked() = State::Down { why: error.to_string(), again: None };
+        }
+        *life = Some(spawned?);
+        Ok(())
+    }
+
+    /// The plugin, once it runs: starts it and waits for its greeting where
+    /// that is still to come. [`Kind::Busy`] if it does not run.
+    pub fn session(&self, asker: Asker<'_>) -> Result<Arc<Session>> {
+        self.start()?;
+        let deadline = after(GREETING + WORD);
+        loop {
+            let started = match &*self.shared.locked() {
+                State::Up(session) => return Ok(Arc::clone(session)),
+                State::Down { why, again } => return Err(self.not_running(why, *again)),
+                State::Starting(started) => started.clone(),
+                State::Idle => return Err(self.not_running("it was stopped", None)),
+            };
+            select! {
+                recv(started) -> _ => {}
+                recv(asker.cancel.gone()) -> _ => {
+                    return Err(Error::new(Kind::Cancelled, "called off before the plugin ran"));
+                }
+                recv(deadline) -> _ => return Err(self.not_running("it is still starting", None)),
+            }
+        }
+    }
+
+    /// Whether it runs, without waiting; the error says why it does not.
+    pub fn look(&self) -> Result<Option<Arc<Session>>, String> {
+        match &*self.shared.locked() {
+            State::Up(session) => Ok(Some(Arc::clone(session))),
+            State::Down { why, .. } => Err(why.clone()),
+            State::Starting(_) | State::Idle => Ok(None),
+        }
+    }
+
+    /// Ends it: it is told, then its input is closed, then it is killed.
+    pub fn stop(&self) {
+        // The life that waits for a process hears it, and ends it in order.
+        locked(&self.stop).take();
+        let life = locked(&self.life).take();
+        drop(life);
+    }
+
+    fn not_running(&self, why: &str, again: Option<Instant>) -> Error {
+        let name = &self.shared.launch.plugin;
+        let again = again.map_or_else(String::new, |it| {
+            let seconds = it.saturating_duration_since(Instant::now()).as_secs() + 1;
+            format!("; it is started again in {seconds} s")
+        });
+        Error::new(Kind::Busy, format!("plugin '{name}' is not running: {why}{again}"))
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Why a process is no more.
+enum Ended {
+    /// The gateway stops it.
+    Stopped,
+    /// It never took part in the conversation: another try would be no better.
+    LeftOut(String),
+    /// It died, why, and how long it had answered.
+    Died(String, Duration),
+}
+
+impl Shared {
+    /// One process after another, until the plugin is stopped or left out.
+    fn live(&self, starting: Sender<()>) {
+        let mut starting = Some(starting);
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let name = &self.launch.plugin;
+            match self.one_process(&mut starting) {
+                Ended::Stopped => return self.rest(STOPPING, None),
+                Ended::LeftOut(why) => {
+                    log::error!("plugin '{name}' is left out: {why}");
+                    return self.rest(&why, None);
+                }
+                Ended::Died(why, lived) => {
+                    // One that ran for a while died of something else.
+                    pause = if lived > LONGEST_PAUSE { FIRST_PAUSE } else { pause };
+                    log::warn!("plugin '{name}' {why}; it is started again in {pause:?}");
+                    self.rest(&why, Some(Instant::now() + pause));
+                }
+            }
+            // Who waited for the start looks at the state now.
+            drop(starting);
+            select! {
+                recv(self.stopped.gone()) -> _ => return self.rest(STOPPING, None),
+                recv(after(pause)) -> _ => {}
+            }
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            let (next, started) = bounded(0);
+            *self.locked() = State::Starting(started);
+            starting = Some(next);
+        }
+    }
+
+    /// From a process's start to its end; `starting` is cut once it answers.
+    fn one_process(&self, starting: &mut Option<Sender<()>>) -> Ended {
+        let (connection, lines) = Connection::open();
+        let (process, mut streams) = match self.start_process(&connection, lines) {
+            Ok(started) => started,
+            Err(error) => {
+                return Ended::Died(format!("cannot be started: {error}"), Duration::ZERO);
+            }
+        };
+        let ended = self.converse(&connection, &streams, starting);
+        // That its input is closed is how a server hears of the end.
+        streams.close_input();
+        let how = process.end(LEAVING);
+        let words = streams.end();
+        match ended {
+            End::Stopped => Ended::Stopped,
+            End::LeftOut(why) => Ended::LeftOut(Over::Breach(why).told(&how, &words)),
+            End::Over(over, lived) => Ended::Died(over.told(&how, &words), lived),
+        }
+    }
+
+    fn start_process(
+        &self,
+        connection: &Arc<Connection>,
+        lines: Receiver<Vec<u8>>,
+    ) -> Result<(Process, Streams)> {
+        let (plugin, redactor) = (&self.launch.plugin, &self.redactor);
+        let (process, pipes) = Process::start(&self.launch)?;
+        let (talk, desk) = (Arc::clone(connection), Arc::clone(&self.desk));
+        let hearing = Hearing::of(plugin, redactor, talk, desk);
+        let complaints = Complaints::of(plugin, redactor);
+        let streams = Streams::start(plugin, &process, pipes, lines, hearing, complaints)?;
+        Ok((process, streams))
+    }
+
+    /// The conversation, from the greeting to its end.
+    fn converse(
+        &self,
+        connection: &Arc<Connection>,
+        streams: &Streams,
+        starting: &mut Option<Sender<()>>,
+    ) -> End {
+        let greeting = match self.greet(connection, streams) {
+            Ok(greeting) => greeting,
+            Err(end) => return end,
+        };
+        let since = Instant::now();
+        let works_on = greeting.beige.as_ref().and(self.data_dir.as_ref());
+        let session = Session { connection: Arc::clone(connection), greeting: greeting.clone() };
+        *self.locked() = State::Up(Arc::new(session));
+        starting.take();
+        if let Some(folder) = works_on {
+            self.say(connection, "beige/start", &json!({"dataDir": folder}));
+        }
+        let end = select! {
+            recv(streams.over) -> over => End::over(over.ok(), since.elapsed()),
+            recv(self.stopped.gone()) -> _ => End::Stopped,
+        };
+        if works_on.is_some() && matches!(end, End::Stopped) {
+            self.say(connection, "beige/stop", &json!({}));
+        }
+        end
+    }
+
+    fn greet(&self, connection: &Connection, streams: &Streams) -> Result<Greeting, End> {
+        let asker = Asker { cancel: &self.stopped, line: None };
+        match connection.ask("initialize", &greeting::ours(), GREETING, asker) {
+            Ok(answer) => {
+                connection.tell("notifications/initialized", &json!({}));
+                Ok(Greeting::read(&answer))
+            }
+            Err(Unanswered::CalledOff) => Err(End::Stopped),
+            Err(Unanswered::Late(it)) => {
+                let why = format!("does not answer `initialize` within {} s", it.as_secs());
+                Err(End::LeftOut(why))
+            }
+            Err(Unanswered::Refused(it)) => {
+                Err(End::LeftOut(format!("refuses `initialize`: {}", it.message)))
+            }
+            Err(_) => Err(End::over(streams.over.recv_timeout(WORD).ok(), Duration::ZERO)),
+        }
+    }
+
+    /// Says something that the plugin should answer soon. That it begins or
+    /// ends is its own affair: a failure is told in the log.
+    fn say(&self, connection: &Connection, method: &str, params: &Value) {
+        let asker = Asker { cancel: &Cancel::never(), line: None };
+        if let Err(error) = connection.ask(method, params, WORD, asker) {
+            log::warn!("plugin '{}': `{method}`: {error}", self.launch.plugin);
+        }
+    }
+
+    fn rest(&self, why: &str, again: Option<Instant>) {
+        *self.locked() = State::Down { why: why.to_owned(), again };
+    }
+
+    fn locked(&self) -> MutexGuard<'_, State> {
+        locked(&self.state)
+    }
+}
+
+/// How a conversation came to its end.
+enum End {
+    Stopped,
+    LeftOut(String),
+    Over(Over, Duration),
+}
+
+impl End {
+    fn over(over: Option<Over>, lived: Duration) -> Self {
+        Self::Over(over.unwrap_or(Over::Unheard), lived)
+    }
+}
+
+const STOPPING: &str = "the gateway is stopping";
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

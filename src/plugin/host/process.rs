@@ -1,0 +1,191 @@
+//! The process of a plugin that is a server: how it is started, with nothing
+//! of the gateway's but what is listed, and how it is ended with all that
+//! descends from it. What it says is not read here.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::error::{During, Error, Kind, Result};
+use crate::plugin::child::{never_block, not_started};
+use crate::plugin::tree;
+
+/// How long a killed process may take to be gone; more is a broken kernel.
+const DEATH: Duration = Duration::from_secs(5);
+
+/// How a plugin's process is started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launch {
+    /// The plugin's name.
+    pub plugin: String,
+    /// Program and arguments; a name is looked up in PATH.
+    pub argv: Vec<String>,
+    /// Its working folder.
+    pub folder: PathBuf,
+    /// All of its environment.
+    pub env: Vec<(String, OsString)>,
+}
+
+impl Launch {
+    /// The command, without its streams. Pure.
+    pub fn command(&self) -> Result<Command> {
+        let Some((program, args)) = self.argv.split_first() else {
+            return Err(Error::new(Kind::Config, "its command is empty"));
+        };
+        let mut command = Command::new(program);
+        command.args(args).current_dir(&self.folder).env_clear();
+        command.envs(self.env.iter().map(|(name, value)| (name, value)));
+        Ok(command)
+    }
+}
+
+/// A process that was started and not waited for yet.
+pub(super) struct Process {
+    child: Child,
+    pid: Pid,
+    /// Readable once the process has ended.
+    handle: OwnedFd,
+    is_over: bool,
+}
+
+/// The streams of a process; none of ours ever blocks.
+pub(super) struct Pipes {
+    pub(super) stdin: ChildStdin,
+    pub(super) stdout: ChildStdout,
+    pub(super) stderr: ChildStderr,
+}
+
+impl Process {
+    /// Starts it in a process group of its own.
+    pub(super) fn start(launch: &Launch) -> Result<(Self, Pipes)> {
+        let mut command = launch.command()?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.process_group(0).spawn().map_err(|it| not_started(&it))?;
+        let pid = Pid::from_child(&child);
+        let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let handle = pidfd_open(pid, PidfdFlags::empty());
+        let Ok(handle) = handle else {
+            tree::kill(pid);
+            let _ = child.wait();
+            return Err(Error::new(Kind::Internal, "watch the process just started"));
+        };
+        let process = Self { child, pid, handle, is_over: false };
+        let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
+            return Err(Error::new(Kind::Internal, "a stream of the process is missing"));
+        };
+        for pipe in [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()] {
+            never_block(Some(pipe)).during(Kind::Internal, "prepare a pipe")?;
+        }
+        Ok((process, Pipes { stdin, stdout, stderr }))
+    }
+
+    /// Readable once the process has ended.
+    pub(super) fn handle(&self) -> BorrowedFd<'_> {
+        self.handle.as_fd()
+    }
+
+    /// Waits until it has ended by itself, or kills it and what descends from
+    /// it once that takes too long; how it ended, in words.
+    pub(super) fn end(mut self, patience: Duration) -> String {
+        let by_itself = self.ends_within(patience);
+        // What it left in its group goes with it.
+        tree::kill(self.pid);
+        if !by_itself && !self.ends_within(DEATH) {
+            return "cannot be killed".to_owned();
+        }
+        self.is_over = true;
+        match self.child.wait() {
+            Ok(_) if !by_itself => "had to be killed".to_owned(),
+            Ok(status) => how(status),
+            Err(error) => format!("cannot be waited for: {error}"),
+        }
+    }
+
+    fn ends_within(&self, patience: Duration) -> bool {
+        let until = Instant::now() + patience;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let Ok(left) = Timespec::try_from(left) else { return false };
+            match poll(&mut [PollFd::new(&self.handle, PollFlags::IN)], Some(&left)) {
+                Ok(count) => return count > 0,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(_) => return false,
+            }
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !self.is_over {
+            tree::kill(self.pid);
+            if self.ends_within(DEATH) {
+                let _ = self.child.wait();
+            }
+        }
+    }
+}
+
+fn how(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("ended with exit code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::io::Read;
+
+    use super::*;
+
+    fn launch(argv: &[&str]) -> Launch {
+        Launch {
+            plugin: "p".into(),
+            argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+            folder: "/".into(),
+            env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("A".into(), "b".into())],
+        }
+    }
+
+    #[test]
+    fn a_process_gets_what_is_listed_and_nothing_else() -> Result<()> {
+        let command = launch(&["server", "--x", "a b"]).command()?;
+        let args: Vec<&OsStr> = command.get_args().collect();
+        assert_eq!(
+            (command.get_program(), args),
+            ("server".as_ref(), vec!["--x".as_ref(), "a b".as_ref()])
+        );
+        let (process, mut pipes) = Process::start(&launch(&["env"]))?;
+        assert_eq!(process.end(Duration::from_secs(60)), "ended with exit code 0");
+        let mut text = String::new();
+        pipes.stdout.read_to_string(&mut text).during(Kind::Internal, "read")?;
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["A=b", "PATH=/usr/bin:/bin"]);
+        Ok(())
+    }
+
+    #[test]
+    fn one_that_does_not_end_is_killed() -> Result<()> {
+        let (process, _pipes) = Process::start(&launch(&["sleep", "600"]))?;
+        assert_eq!(process.end(Duration::ZERO), "had to be killed");
+        let (process, _pipes) = Process::start(&launch(&["sh", "-c", "kill -9 $$"]))?;
+        assert_eq!(process.end(Duration::from_secs(60)), "was killed by signal 9");
+        Ok(())
+    }
+
+    #[test]
+    fn what_cannot_be_started_says_why() {
+        let error = Process::start(&launch(&["no-such-program"])).map(|_| ());
+        assert!(error.is_err_and(|it| it.to_string().contains("is not there")));
+    }
+}
