@@ -6,7 +6,8 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use crate::config::{
-    Config, MountConfig, Network, Provider, Reach, RuntimeChoice, SandboxConfig, Timeouts,
+    Config, MountConfig, Network, PluginSource, Provider, Reach, RuntimeChoice, SandboxConfig,
+    Timeouts,
 };
 
 /// Puts in what follows from the host and the state folder.
@@ -17,7 +18,15 @@ pub(crate) fn fill_in(value: &mut Value, config: &Config) {
     }
     for plugin in &config.plugins {
         if let Some(entry) = object(value, &["plugins", &plugin.name]) {
-            entry.insert("path".into(), shown(&plugin.path));
+            match &plugin.source {
+                PluginSource::Folder(folder) => {
+                    entry.insert("path".into(), shown(folder));
+                }
+                PluginSource::Command(argv) => {
+                    let argv = argv.iter().map(|it| shown(Path::new(it)));
+                    entry.insert("command".into(), argv.collect());
+                }
+            }
         }
     }
     if let Some(gateway) = object(value, &["gateway"]) {

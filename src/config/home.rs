@@ -151,6 +151,11 @@ impl Home {
         self.data().join("packages").join(plugin)
     }
 
+    /// Where a plugin without a folder of its own runs.
+    pub fn plugin_files(&self, plugin: &str) -> PathBuf {
+        self.data().join("plugins").join(plugin)
+    }
+
     /// What is known of an agent's sandbox, for whoever takes it over.
     pub fn sandbox_state(&self, agent: &str) -> PathBuf {
         self.data().join("sandboxes").join(format!("{agent}.json"))

@@ -171,8 +171,8 @@ const COST: &[Field] = &[
 ];
 
 const PLUGIN: &[Field] = &[
-    required("path", Shape::Text),
-    later("command", Shape::List(&Shape::AnyText)),
+    optional("path", Shape::Text),
+    optional("command", Shape::List(&Shape::AnyText)),
     later("url", Shape::Text),
     later("headers", TEXTS),
     optional("env", Shape::Map(Names::Variable, &Shape::AnyText)).or("{}"),
@@ -317,7 +317,6 @@ mod tests {
             Support::Only(values) => unbuilt.push(format!("{path} but {}", values.join(" "))),
         });
         let expected = [
-            "plugins.*.command",
             "plugins.*.url",
             "plugins.*.headers",
             "plugins.*.onHookFailure",

@@ -2,6 +2,7 @@
 //! Nothing here knows JSON5, files or defaults; a value that exists is checked.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -201,12 +202,22 @@ impl Price {
 pub struct Plugin {
     /// Its name.
     pub name: String,
-    /// The folder that holds `plugin.json`.
-    pub path: PathBuf,
+    /// What it is made of.
+    pub source: PluginSource,
     /// Environment given to its processes only.
     pub env: BTreeMap<String, String>,
     /// Passed to the plugin.
     pub config: Value,
+}
+
+/// What a plugin is made of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PluginSource {
+    /// A folder that holds `plugin.json`.
+    Folder(PathBuf),
+    /// Program and arguments of a server that has no such folder; what leads
+    /// to the program is resolved.
+    Command(Vec<OsString>),
 }
 
 /// A model of a provider.

@@ -7,6 +7,7 @@ mod busy;
 mod chat;
 mod config_in_use;
 pub mod daemon;
+mod desk;
 mod figures;
 mod handle;
 pub mod hub;
@@ -48,7 +49,8 @@ use crate::clock;
 use crate::config::{self, Agent, Config, Findings, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::message::{LONGEST_MESSAGE, stored_length};
-use crate::plugin::Registry;
+use crate::plugin::host::Desk;
+use crate::plugin::{Plugins, Registry};
 use crate::provider;
 use crate::sandbox;
 use crate::sandbox::LinkSocket;
@@ -58,6 +60,7 @@ use crate::session::Store;
 use crate::tool::{Equipment, SessionRef, Toolbox};
 use crate::usage;
 use crate::worker::Cancel;
+use desk::PluginDesk;
 use hub::Event;
 use running::Running;
 use socket::{AgentSocket, Reception};
@@ -129,7 +132,11 @@ impl Engine {
             warn_at_start(&equipment, &providers);
         }
         let health = provider::Health::new(&config.home, redactor.clone());
-        let toolbox = Toolbox::new(equipment, registry, audit.clone(), redactor.clone(), socket);
+        let desk: Arc<dyn Desk> = Arc::new(PluginDesk::new(redactor.clone()));
+        // Work in the background is a gateway's affair.
+        let data_dir = (*only == Only::All).then(|| config.home.data());
+        let plugins = Plugins::new(registry, &desk, &redactor, data_dir);
+        let toolbox = Toolbox::new(equipment, plugins, audit.clone(), redactor.clone(), socket);
         Ok(Arc::new(Self {
             toolbox: Arc::new(toolbox),
             store: Store::new(config.home.clone()),

@@ -137,6 +137,7 @@ impl Round<'_> {
         let handle = Handle { engine: Arc::clone(&engine) };
         let front = (self.front.start)(handle, doors, &engine.config)?;
         let waking = wake::start(&engine)?;
+        engine.toolbox.plugins().start();
         if let Err(error) = in_use.leave(&engine.config.home) {
             log::warn!("one-shots cannot see which configuration is served: {error}");
         }
@@ -150,6 +151,7 @@ impl Round<'_> {
         drop(front);
         drop(sockets);
         drop(waking);
+        engine.toolbox.plugins().stop();
         stop_sandboxes(&engine);
         let _ = fs::remove_file(api_socket);
         engine.audit.flush()?;

@@ -131,6 +131,11 @@ impl Host {
         Self { shared, stop: Mutex::new(Some(stop)), life: Mutex::new(None) }
     }
 
+    /// The plugin's name.
+    pub fn plugin(&self) -> &str {
+        &self.shared.launch.plugin
+    }
+
     /// Has it started, if it was not yet; does not wait for it.
     pub fn start(&self) -> Result<()> {
         let mut life = locked(&self.life);

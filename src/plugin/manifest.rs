@@ -1,9 +1,10 @@
 //! `plugin.json` as typed values. What a plugin may be called, what its tools
 //! may be called and what they may start is decided here, once, at load. What
-//! this version does not build (servers, TypeScript, channels, hooks, skills)
-//! is refused; keys that nobody knows are warnings.
+//! this version does not build (TypeScript, channels, hooks, skills) is
+//! refused; keys that nobody knows are warnings.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -36,6 +37,8 @@ pub struct Manifest {
     pub folder: PathBuf,
     /// Its tools.
     pub tools: Vec<ToolEntry>,
+    /// The server that gives them, if one does.
+    pub server: Option<Server>,
     /// Files that its package must not hold, as globs.
     pub private: Vec<String>,
     /// What its configuration must look like.
@@ -46,7 +49,7 @@ pub struct Manifest {
     pub warnings: Vec<String>,
 }
 
-/// One entry of `tools`.
+/// A tool, as the manifest describes it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ToolEntry {
     /// The plugin's name, or `plugin.part`.
@@ -55,14 +58,39 @@ pub struct ToolEntry {
     pub description: String,
     /// How it is called, a line each.
     pub commands: Vec<String>,
-    /// What a call starts.
+    /// Who does what a call asks for.
+    pub way: Way,
+    /// After which a call is ended.
+    pub timeout: Duration,
+}
+
+/// Who does what a call of a tool asks for.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Way {
+    /// A process that is started for it.
+    Run(Run),
+    /// The plugin's server.
+    Server,
+}
+
+/// What is started for a call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run {
+    /// The program.
     pub program: Program,
     /// Arguments before those of the call.
     pub args: Vec<String>,
     /// Arguments beginning with `-` that a call may give; `None`: all.
     pub flags: Option<Vec<String>>,
-    /// After which a call is killed.
-    pub timeout: Duration,
+    /// Further environment.
+    pub env: BTreeMap<String, String>,
+}
+
+/// A program that speaks the protocol.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Server {
+    /// Program and arguments; a name is looked up in PATH.
+    pub argv: Vec<OsString>,
     /// Further environment.
     pub env: BTreeMap<String, String>,
 }
@@ -88,6 +116,29 @@ pub fn read(folder: &Path) -> Result<Manifest, Vec<String>> {
             Ok(Manifest { warnings: in_file(findings.warnings), ..manifest })
         }
         _ => Err(in_file(findings.errors)),
+    }
+}
+
+/// The manifest of a server that has none: it runs in `folder` and gives one
+/// tool, which is named as the plugin.
+pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
+    let program = argv.first().map(|it| Path::new(it).display().to_string());
+    let tool = ToolEntry {
+        name: name.to_owned(),
+        description: format!("Tools of the server `{}`", program.unwrap_or_default()),
+        commands: vec![format!("{name} --help")],
+        way: Way::Server,
+        timeout: Duration::from_secs(DEFAULT_TIMEOUT_SECONDS),
+    };
+    Manifest {
+        name: name.to_owned(),
+        folder: folder.to_owned(),
+        tools: vec![tool],
+        server: Some(Server { argv: argv.to_vec(), env: BTreeMap::new() }),
+        private: Vec::new(),
+        schema: None,
+        default_config: Value::Object(serde_json::Map::new()),
+        warnings: Vec::new(),
     }
 }
 
@@ -147,8 +198,10 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
             "private",
             "configSchema",
             "defaultConfig",
-            // Refused below, by name.
             "command",
+            "timeoutSeconds",
+            "env",
+            // Refused below, by name.
             "builtin",
             "entry",
             // Said by many who write packages; they mean nothing here.
@@ -165,12 +218,17 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
         commands: fields.texts("commands", findings).unwrap_or_default(),
         folder: folder.clone(),
     };
-    let tools = tools(&shared, &fields, findings);
-    check_provides(&fields, findings);
+    let server = server(&folder, &fields, findings);
+    let tools = match &server {
+        Some(_) => server_tools(&shared, &fields, findings),
+        None => tools(&shared, &fields, findings),
+    };
+    check_provides(&fields, server.is_some(), findings);
     Some(Manifest {
         name: name?,
         folder,
         tools,
+        server,
         private: private(&fields, findings),
         schema: schema(&fields, findings),
         default_config: default_config(&fields, findings),
@@ -191,26 +249,84 @@ fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
     Some(name)
 }
 
-/// A plugin that is not of the `run` form would be loaded and do nothing.
+/// A plugin of a form that is not built would be loaded and do nothing.
 fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
-    let mut other = false;
-    for key in ["command", "builtin", "entry"] {
-        if fields.get(key).is_some() {
-            findings
-                .errors
-                .push(format!("{key}: not supported by this version; only `tools` with `run` is"));
-            other = true;
+    let has = |key: &str| fields.get(key).is_some();
+    for key in ["builtin", "entry"].into_iter().filter(|it| has(it)) {
+        findings.errors.push(format!(
+            "{key}: not supported by this version; `command`, or `tools` with `run`, is"
+        ));
+    }
+    match (has("tools"), has("command")) {
+        (true, true) => findings.errors.push(
+            "command: a plugin has either `command` or `tools` with `run`; the server of \
+             `command` tells its tools itself, and `provides.tools` names them"
+                .into(),
+        ),
+        (false, true) => {}
+        (_, false) => {
+            for key in ["timeoutSeconds", "env"].into_iter().filter(|it| has(it)) {
+                findings.errors.push(format!("{key}: belongs into an entry of `tools`"));
+            }
         }
     }
-    if fields.get("tools").is_some() || other {
+    if has("tools") || has("command") || has("builtin") || has("entry") {
         return;
     }
     let why = if folder.join("index.ts").exists() {
         "index.ts: a plugin in TypeScript is not supported by this version"
     } else {
-        "tools: is required"
+        "tools: is required, or `command`"
     };
     findings.errors.push(why.into());
+}
+
+/// The server of a plugin, if it has one.
+fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option<Server> {
+    fields.get("command")?;
+    let argv = argv(fields, "command", findings)?;
+    let (program, args) = argv.split_first()?;
+    match find_program(folder, program, true) {
+        Ok(program) => {
+            let program = match program {
+                Program::Inside(path) => path.into(),
+                Program::OnPath(name) => name.into(),
+            };
+            let args = args.iter().map(OsString::from);
+            let argv = std::iter::once(program).chain(args).collect();
+            Some(Server { argv, env: env(fields, findings) })
+        }
+        Err(why) => {
+            findings.errors.push(format!("{}: {why}", fields.path("command")));
+            None
+        }
+    }
+}
+
+/// The tools that a server promises: those of `provides.tools`, else one that
+/// is named as the plugin.
+fn server_tools(shared: &Shared, fields: &Fields<'_>, findings: &mut Findings) -> Vec<ToolEntry> {
+    let timeout = timeout(fields, findings);
+    let mut names = promised(fields).unwrap_or_else(|| vec![shared.plugin.clone()]);
+    for name in &names {
+        check_tool_name(shared, "provides.tools", name, findings);
+    }
+    names.sort_unstable();
+    names.dedup();
+    let tools = names.into_iter().map(|name| ToolEntry {
+        description: shared.description.clone().unwrap_or_default(),
+        commands: if name == shared.plugin { shared.commands.clone() } else { Vec::new() },
+        name,
+        way: Way::Server,
+        timeout,
+    });
+    tools.collect()
+}
+
+/// What `provides.tools` says; faults in it are told where it is checked.
+fn promised(fields: &Fields<'_>) -> Option<Vec<String>> {
+    let names = fields.get("provides")?.get("tools")?.as_array()?.iter();
+    Some(names.filter_map(|it| it.as_str().map(str::to_owned)).collect())
 }
 
 /// What a tool takes from its plugin where it says nothing itself.
@@ -251,21 +367,18 @@ fn tool(shared: &Shared, fields: &Fields<'_>, findings: &mut Findings) -> Option
     let flags = flags(fields, findings);
     let timeout = timeout(fields, findings);
     let env = env(fields, findings);
-    let run = run(shared, fields, flags.is_some(), findings);
+    let program = run(shared, fields, flags.is_some(), findings);
     let own_commands = fields.texts("commands", findings);
     let description = fields.text("description", findings);
     let name = name?;
     let shared_commands = if name == shared.plugin { &shared.commands[..] } else { &[] };
-    let (program, args) = run?;
+    let (program, args) = program?;
     Some(ToolEntry {
         description: description.or_else(|| shared.description.clone()).unwrap_or_default(),
         commands: own_commands.unwrap_or_else(|| shared_commands.to_vec()),
         name,
-        program,
-        args,
-        flags,
+        way: Way::Run(Run { program, args, flags, env }),
         timeout,
-        env,
     })
 }
 
@@ -274,13 +387,16 @@ fn tool_name(shared: &Shared, fields: &Fields<'_>, findings: &mut Findings) -> O
         findings.errors.push(format!("{}: is required", fields.path("name")));
     }
     let name = fields.text("name", findings)?;
+    check_tool_name(shared, &fields.path("name"), &name, findings);
+    Some(name)
+}
+
+fn check_tool_name(shared: &Shared, at: &str, name: &str, findings: &mut Findings) {
     let plugin = &shared.plugin;
     let part = name.strip_prefix(plugin.as_str()).and_then(|it| it.strip_prefix('.'));
     if name != *plugin && !part.is_some_and(is_name) {
-        let at = fields.path("name");
         findings.errors.push(format!("{at}: {name:?} must be `{plugin}` or `{plugin}.PART`"));
     }
-    Some(name)
 }
 
 fn run(
@@ -293,16 +409,8 @@ fn run(
     if fields.get("run").is_none() {
         findings.errors.push(format!("{at}: is required"));
     }
-    let argv = fields.texts("run", findings)?;
-    if argv.iter().any(|it| it.contains('\0')) {
-        findings.errors.push(format!("{at}: an argument cannot hold a NUL byte"));
-        return None;
-    }
-    let Some((program, args)) = argv.split_first().filter(|(program, _)| !program.is_empty())
-    else {
-        findings.errors.push(format!("{at}: must begin with a program"));
-        return None;
-    };
+    let argv = argv(fields, "run", findings)?;
+    let (program, args) = argv.split_first()?;
     match find_program(&shared.folder, program, has_flags) {
         Ok(program) => Some((program, args.to_vec())),
         Err(why) => {
@@ -310,6 +418,21 @@ fn run(
             None
         }
     }
+}
+
+/// Program and arguments, at least the former.
+fn argv(fields: &Fields<'_>, key: &str, findings: &mut Findings) -> Option<Vec<String>> {
+    let argv = fields.texts(key, findings)?;
+    let at = fields.path(key);
+    if argv.iter().any(|it| it.contains('\0')) {
+        findings.errors.push(format!("{at}: an argument cannot hold a NUL byte"));
+        return None;
+    }
+    if argv.first().is_none_or(String::is_empty) {
+        findings.errors.push(format!("{at}: must begin with a program"));
+        return None;
+    }
+    Some(argv)
 }
 
 fn find_program(folder: &Path, program: &str, has_flags: bool) -> Result<Program, String> {
@@ -374,8 +497,9 @@ fn env(fields: &Fields<'_>, findings: &mut Findings) -> BTreeMap<String, String>
     env
 }
 
-/// What `provides` promises must be what `tools` gives.
-fn check_provides(fields: &Fields<'_>, findings: &mut Findings) {
+/// What `provides` promises must be what `tools` gives; a server is held to it
+/// once it runs.
+fn check_provides(fields: &Fields<'_>, is_server: bool, findings: &mut Findings) {
     let Some(value) = fields.get("provides") else { return };
     let Some(provides) = Fields::of("provides", value, findings) else { return };
     provides.warn_of_unknown(&["tools", "channel", "hooks", "skills"], findings);
@@ -385,6 +509,9 @@ fn check_provides(fields: &Fields<'_>, findings: &mut Findings) {
         }
     }
     let Some(promised) = provides.texts("tools", findings) else { return };
+    if is_server {
+        return;
+    }
     let given = named_tools(fields);
     for name in promised.iter().filter(|it| !given.contains(&it.as_str())) {
         findings.errors.push(format!("provides.tools: `{name}` is not among `tools`"));

@@ -3,9 +3,11 @@
 //! that is wrong is said at once. It grants nothing: whether an agent may call
 //! a tool is policy's to say, and every call comes through the toolbox.
 //!
-//! This version knows one form of plugin, `run`: no code, each call is a
-//! process of its own on the gateway's host ([`run`]).
+//! This version knows two forms of plugin. `run`: no code, each call is a
+//! process of its own on the gateway's host ([`run`]). `command`: a server that
+//! is spoken to ([`host`]). [`Plugins`] is all of them at work.
 
+pub mod ask;
 pub mod connection;
 pub mod host;
 pub mod manifest;
@@ -17,25 +19,32 @@ pub mod settings;
 mod child;
 mod fields;
 mod globs;
+mod plugins;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 
 pub(crate) use fields::kind_of;
+pub use plugins::Plugins;
 
+use crate::config::PluginSource;
 use crate::config::{self, Findings, Home, KeyPath};
-use crate::error::Result;
-use crate::plugin::manifest::{CORE_TOOLS, Manifest, Program};
+use crate::error::{During, Kind, Result};
+use crate::plugin::host::Launch;
+use crate::plugin::manifest::{CORE_TOOLS, Manifest, Way};
 use crate::plugin::settings::{Schema, merge};
 
 /// Every plugin of the configuration, checked, and the tools they give.
 #[derive(Clone, Debug)]
 pub struct Registry {
     plugins: BTreeMap<String, Plugin>,
+    /// Their names in the order of the configuration.
+    order: Vec<String>,
     tools: BTreeMap<String, Tool>,
     warnings: Vec<String>,
     /// Plugins that are wrong; empty in a registry that is used.
@@ -56,17 +65,12 @@ pub struct Tool {
     pub description: String,
     /// How it is called, a line each, for the agent.
     pub commands: Vec<String>,
-    /// What a call starts.
-    pub program: Program,
-    /// Arguments that stand before those of the call.
-    pub args: Vec<String>,
-    /// Arguments beginning with `-` that a call may give; `None`: all.
-    pub flags: Option<Vec<String>>,
-    /// After which a call is killed.
+    /// Who does what a call asks for; its environment is that of manifest and
+    /// configuration, the latter over the former.
+    pub way: Way,
+    /// After which a call is ended.
     pub timeout: Duration,
-    /// Environment of manifest and configuration, the latter over the former.
-    pub env: BTreeMap<String, String>,
-    /// The plugin's folder: where a call runs.
+    /// The plugin's folder: where it runs.
     pub folder: PathBuf,
     /// The plugin's configuration, defaults filled in; an agent's own is
     /// still to be merged over it ([`Tool::config_for`]).
@@ -79,7 +83,9 @@ struct Plugin {
     private: Vec<String>,
     schema: Option<Schema>,
     config: Value,
-    package: PathBuf,
+    /// `None` if it has no files that an agent could read.
+    package: Option<PathBuf>,
+    server: Option<Launch>,
 }
 
 impl Registry {
@@ -111,6 +117,7 @@ impl Registry {
     fn read(plugins: &[config::Plugin], home: &Home, findings: &mut Findings) -> Self {
         let mut registry = Self {
             plugins: BTreeMap::new(),
+            order: Vec::new(),
             tools: BTreeMap::new(),
             warnings: Vec::new(),
             broken: BTreeSet::new(),
@@ -171,15 +178,27 @@ impl Registry {
     /// Folders to mount at `/tools/packages/NAME`, by plugin; they exist after
     /// [`Registry::refresh_packages`].
     pub fn packages(&self) -> BTreeMap<String, PathBuf> {
-        config::by_name(self.plugins.iter().map(|(name, it)| (name.clone(), it.package.clone())))
+        let packages = self.plugins.iter();
+        config::by_name(packages.filter_map(|(name, it)| Some((name.clone(), it.package.clone()?))))
     }
 
-    /// Brings every package up to date with its plugin's folder. Safe while
-    /// sandboxes have it mounted, and beside another process that does the
-    /// same.
+    /// Plugins that are servers, in the order of the configuration, and how
+    /// each is started.
+    pub fn servers(&self) -> impl Iterator<Item = &Launch> {
+        self.order.iter().filter_map(|it| self.plugins.get(it)?.server.as_ref())
+    }
+
+    /// Brings every package up to date with its plugin's folder, and makes the
+    /// folders of those that have none. Safe while sandboxes have it mounted,
+    /// and beside another process that does the same.
     pub fn refresh_packages(&self) -> Result<()> {
         for (name, plugin) in &self.plugins {
-            package::refresh(&plugin.folder, &plugin.private, &plugin.package)
+            let Some(package) = &plugin.package else {
+                let what = || format!("make the folder of plugin `{name}`");
+                fs::create_dir_all(&plugin.folder).during(Kind::Internal, what())?;
+                continue;
+            };
+            package::refresh(&plugin.folder, &plugin.private, package)
                 .map_err(|it| it.within(format!("copy the files of plugin `{name}`")))?;
         }
         Ok(())
@@ -189,7 +208,13 @@ impl Registry {
     fn add(&mut self, entry: &config::Plugin, home: &Home, findings: &mut Findings) -> bool {
         let at = KeyPath::from(["plugins", &entry.name]);
         let path = at.key("path");
-        let manifest = match manifest::read(&entry.path) {
+        let manifest = match &entry.source {
+            PluginSource::Folder(folder) => manifest::read(folder),
+            PluginSource::Command(argv) => {
+                Ok(manifest::of_command(&entry.name, argv, &home.plugin_files(&entry.name)))
+            }
+        };
+        let manifest = match manifest {
             Ok(manifest) => manifest,
             Err(wrong) => {
                 wrong.into_iter().for_each(|it| findings.error(&path, it));
@@ -222,7 +247,9 @@ impl Registry {
             findings.warn(&path, warning.as_str());
             self.warnings.push(format!("{path}: {warning}"));
         }
-        self.keep(entry, manifest, config, home.package(&entry.name));
+        let has_files = matches!(entry.source, PluginSource::Folder(_));
+        let package = has_files.then(|| home.package(&entry.name));
+        self.keep(entry, manifest, config, package);
         true
     }
 
@@ -231,35 +258,44 @@ impl Registry {
         entry: &config::Plugin,
         manifest: Manifest,
         config: Value,
-        package: PathBuf,
+        package: Option<PathBuf>,
     ) {
         for tool in manifest.tools {
             // Its name begins with the plugin's, so it can replace no other.
-            let mut env = tool.env;
-            env.extend(entry.env.clone());
+            let mut way = tool.way;
+            if let Way::Run(run) = &mut way {
+                run.env.extend(entry.env.clone());
+            }
             let tool = Tool {
                 name: tool.name,
                 plugin: entry.name.clone(),
                 description: tool.description,
                 commands: tool.commands,
-                program: tool.program,
-                args: tool.args,
-                flags: tool.flags,
+                way,
                 timeout: tool.timeout,
-                env,
                 folder: manifest.folder.clone(),
                 config: config.clone(),
             };
             self.tools.insert(tool.name.clone(), tool);
         }
+        let server = manifest.server.map(|server| {
+            let mut env = run::inherited();
+            let given = server.env.into_iter().chain(entry.env.clone());
+            env.extend(given.map(|(name, value)| (name, value.into())));
+            env.push(("BEIGE_PLUGIN".to_owned(), entry.name.clone().into()));
+            let (plugin, folder) = (entry.name.clone(), manifest.folder.clone());
+            Launch { plugin, argv: server.argv, folder, env }
+        });
         let plugin = Plugin {
             folder: manifest.folder,
             private: manifest.private,
             schema: manifest.schema,
             config,
             package,
+            server,
         };
         self.plugins.insert(entry.name.clone(), plugin);
+        self.order.push(entry.name.clone());
     }
 
     fn no_such_tool(&self, tool: &str) -> String {

@@ -17,7 +17,7 @@ use crate::error::{During, Error, Kind, Result};
 use crate::plugin::Tool;
 pub use crate::plugin::child::Asker;
 use crate::plugin::child::{self, Bounds, Captured, Ended, Reason};
-use crate::plugin::manifest::Program;
+use crate::plugin::manifest::{Program, Run};
 use crate::secret::Redactor;
 
 /// Bytes of standard output that are kept unless the caller wants fewer.
@@ -37,7 +37,7 @@ const MAX_ONE: usize = 128 * 1024;
 const REFUSED: i32 = 2;
 
 /// Exit code of a call whose time was up.
-const TIMED_OUT: i32 = 124;
+pub(super) const TIMED_OUT: i32 = 124;
 
 /// What of the gateway's own environment a plugin gets.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TZ"];
@@ -101,13 +101,19 @@ pub struct Output {
 /// bound), [`Kind::Busy`] (the program is just being written),
 /// [`Kind::Cancelled`] (the tree was killed), [`Kind::Internal`] (it could not
 /// be started).
-pub fn call(tool: &Tool, call: &RunCall<'_>, asker: Asker<'_>, cap: usize) -> Result<Output> {
-    if let Some(flag) = refused_flag(tool.flags.as_deref(), call.args) {
-        return Ok(refusal(tool, flag));
+pub fn call(
+    tool: &Tool,
+    run: &Run,
+    call: &RunCall<'_>,
+    asker: Asker<'_>,
+    cap: usize,
+) -> Result<Output> {
+    if let Some(flag) = refused_flag(run.flags.as_deref(), call.args) {
+        return Ok(refusal(tool, run, flag));
     }
     check_args(call.args)?;
     let inherited = inherited();
-    let mut command = command(tool, &program(tool, &inherited), call, &inherited)?;
+    let mut command = command(tool, run, &program(tool, run, &inherited), call, &inherited)?;
     check_env(&command)?;
     let bounds = Bounds { timeout: tool.timeout, stdout: cap, stderr: MAX_STDERR };
     let stdin = call.stdin.map(str::as_bytes);
@@ -121,18 +127,19 @@ pub fn call(tool: &Tool, call: &RunCall<'_>, asker: Asker<'_>, cap: usize) -> Re
 /// holds is not passed on.
 pub fn command(
     tool: &Tool,
+    run: &Run,
     program: &Path,
     call: &RunCall<'_>,
-    inherited: &[(&str, OsString)],
+    inherited: &[(String, OsString)],
 ) -> Result<Command> {
     let mut command = Command::new(program);
-    if let Program::OnPath(name) = &tool.program {
+    if let Program::OnPath(name) = &run.program {
         command.arg0(name);
     }
-    command.args(&tool.args).args(call.args).current_dir(&tool.folder).env_clear();
+    command.args(&run.args).args(call.args).current_dir(&tool.folder).env_clear();
     command.envs(inherited.iter().map(|(name, value)| (name, value)));
     // Last, so that nothing a manifest or configuration says stands over them.
-    command.envs(&tool.env).envs(context_env(tool, call)?);
+    command.envs(&run.env).envs(context_env(tool, call)?);
     Ok(command)
 }
 
@@ -167,19 +174,20 @@ fn context_env(tool: &Tool, call: &RunCall<'_>) -> Result<Vec<(&'static str, OsS
     Ok(variables.into_iter().filter_map(|(name, value)| Some((name, value?))).collect())
 }
 
-fn inherited() -> Vec<(&'static str, OsString)> {
-    INHERITED.into_iter().filter_map(|it| Some((it, env::var_os(it)?))).collect()
+/// What a plugin gets of the gateway's own environment.
+pub(super) fn inherited() -> Vec<(String, OsString)> {
+    INHERITED.into_iter().filter_map(|it| Some((it.to_owned(), env::var_os(it)?))).collect()
 }
 
 /// Where the program of a tool is. A name is looked up here and not by the
 /// start, which would have to copy the gateway first to look as the plugin;
 /// one that is not found is left to it, which says why.
-fn program(tool: &Tool, inherited: &[(&str, OsString)]) -> PathBuf {
-    let name = match &tool.program {
+fn program(tool: &Tool, run: &Run, inherited: &[(String, OsString)]) -> PathBuf {
+    let name = match &run.program {
         Program::Inside(path) => return path.clone(),
         Program::OnPath(name) => name,
     };
-    let of_tool = tool.env.get("PATH").map(OsStr::new);
+    let of_tool = run.env.get("PATH").map(OsStr::new);
     let of_gateway = || inherited.iter().find(|(it, _)| *it == "PATH").map(|(_, it)| &**it);
     let folders = of_tool.or_else(of_gateway).unwrap_or_default();
     // As the plugin would see them, which starts in its own folder.
@@ -198,8 +206,8 @@ fn refused_flag<'a>(flags: Option<&[String]>, args: &'a [String]) -> Option<&'a 
     })
 }
 
-fn refusal(tool: &Tool, flag: &str) -> Output {
-    let allowed = tool.flags.as_deref().unwrap_or_default();
+fn refusal(tool: &Tool, run: &Run, flag: &str) -> Output {
+    let allowed = run.flags.as_deref().unwrap_or_default();
     let allowed = match allowed.is_empty() {
         true => "no argument may begin with `-`".to_owned(),
         false => format!("allowed are {}", allowed.join(", ")),
@@ -209,7 +217,7 @@ fn refusal(tool: &Tool, flag: &str) -> Output {
     Output { text, exit_code: REFUSED, truncated: false }
 }
 
-fn check_args(args: &[String]) -> Result<()> {
+pub(super) fn check_args(args: &[String]) -> Result<()> {
     if args.iter().any(|it| it.contains('\0')) {
         return Err(Error::new(Kind::Usage, "an argument cannot hold a NUL byte"));
     }

@@ -56,7 +56,7 @@ fn plugin(scratch: &Scratch, name: &str, manifest: &Value) -> config::Plugin {
     scratch.write_program(&format!("{name}/tool"), "#!/bin/sh\n");
     config::Plugin {
         name: name.into(),
-        path: scratch.path().join(name),
+        source: PluginSource::Folder(scratch.path().join(name)),
         env: BTreeMap::new(),
         config: json!({}),
     }
@@ -139,8 +139,14 @@ fn a_tool_carries_what_manifest_and_entry_say() -> Result<()> {
     entry.config = json!({"times": 2});
     let registry = load(&[entry])?;
     let tool = registry.tool("echo.raw");
-    assert_eq!(tool.map(|it| (&*it.plugin, &it.args[..])), Some(("echo", &["raw".to_owned()][..])));
-    assert_eq!(tool.and_then(|it| it.env.get("TOKEN")).map(String::as_str), Some("t"));
+    let run = tool.map(|it| match &it.way {
+        Way::Run(run) => run.clone(),
+        Way::Server => panic!("it is no server's"),
+    });
+    let told = run.as_ref().map(|it| &it.args[..]);
+    assert_eq!((tool.map(|it| &*it.plugin), told), (Some("echo"), Some(&["raw".to_owned()][..])));
+    let env = run.as_ref().map(|it| &it.env);
+    assert_eq!(env.and_then(|it| it.get("TOKEN")).map(String::as_str), Some("t"));
     assert_eq!(tool.map(|it| it.timeout), Some(Duration::from_secs(300)));
     assert_eq!(
         tool.map(|it| it.config_for(Some(&json!({"nested": {"more": 1}})))),
@@ -160,7 +166,8 @@ fn everything_that_is_wrong_is_said_at_once() {
     let mut broken = echo(&scratch);
     broken.config = json!({"times": 10});
     broken.env.insert("BEIGE_CALL".into(), String::new());
-    let missing = config::Plugin { name: "gone".into(), path: "/nowhere".into(), ..echo(&scratch) };
+    let source = PluginSource::Folder("/nowhere".into());
+    let missing = config::Plugin { name: "gone".into(), source, ..echo(&scratch) };
     let renamed = config::Plugin { name: "ecko".into(), ..echo(&scratch) };
     assert_eq!(
         lines(load(&[broken, missing, renamed])),

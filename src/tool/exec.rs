@@ -132,7 +132,7 @@ impl Scene<'_> {
 
     /// A tool of a plugin, outside every sandbox.
     pub(super) fn plugin(&self, call: PluginCall, line: BorrowedFd<'_>) -> Result<Answer> {
-        let Some(tool) = self.toolbox.registry.tool(&call.tool) else {
+        let Some(tool) = self.toolbox.registry().tool(&call.tool) else {
             let what = format!("no plugin gives the tool `{}`", call.tool);
             return Err(Error::new(Kind::Missing, what));
         };
@@ -147,7 +147,7 @@ impl Scene<'_> {
         };
         let started = Instant::now();
         let asker = plugin::run::Asker { cancel: self.cancel, line: Some(line) };
-        let output = plugin::run::call(tool, &run, asker, PLUGIN_OUTPUT)?;
+        let output = self.toolbox.plugins.call(tool, &run, asker, PLUGIN_OUTPUT)?;
         let exit = Exit {
             code: output.exit_code,
             timed_out: false,

@@ -23,7 +23,7 @@ pub use exec::below_workspace;
 use crate::audit::{Audit, Finish};
 use crate::config;
 use crate::error::{Error, Kind, Result};
-use crate::plugin::Registry;
+use crate::plugin::{Plugins, Registry};
 use crate::policy::Decision;
 use crate::sandbox::AgentSandbox;
 use crate::secret::Redactor;
@@ -43,7 +43,7 @@ pub struct Equipment {
 /// The only way to run anything.
 pub struct Toolbox {
     equipment: BTreeMap<String, Equipment>,
-    registry: Registry,
+    plugins: Plugins,
     audit: Audit,
     redactor: Redactor,
     calls: CallTable,
@@ -56,12 +56,12 @@ impl Toolbox {
     /// the socket that this process serves; `None` for the gateway's own.
     pub fn new(
         equipment: BTreeMap<String, Equipment>,
-        registry: Registry,
+        plugins: Plugins,
         audit: Audit,
         redactor: Redactor,
         socket: Option<String>,
     ) -> Self {
-        Self { equipment, registry, audit, redactor, calls: CallTable::default(), socket }
+        Self { equipment, plugins, audit, redactor, calls: CallTable::default(), socket }
     }
 
     /// The agents' sandboxes, for starting and stopping them.
@@ -71,7 +71,12 @@ impl Toolbox {
 
     /// The registered plugin tools.
     pub fn registry(&self) -> &Registry {
-        &self.registry
+        self.plugins.registry()
+    }
+
+    /// The plugins, for starting and stopping them.
+    pub fn plugins(&self) -> &Plugins {
+        &self.plugins
     }
 
     /// Which session a running call belongs to.

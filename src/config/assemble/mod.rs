@@ -10,6 +10,7 @@ mod proxy;
 mod sandbox;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -18,7 +19,7 @@ use crate::config::key_path::KeyPath;
 use crate::config::nearest::nearest;
 use crate::config::node::Node;
 use crate::config::report::Findings;
-use crate::config::{Config, Home, Plugin, Provider, Surroundings, by_name, paths};
+use crate::config::{Config, Home, Plugin, PluginSource, Provider, Surroundings, by_name, paths};
 
 /// One configuration being put together.
 pub(crate) struct Assembly<'a> {
@@ -99,10 +100,49 @@ impl<'a> Assembly<'a> {
     fn plugin(&mut self, name: &str, node: &Node<'_>) -> Plugin {
         Plugin {
             name: name.to_owned(),
-            path: self.expanded(&node.get("path")).unwrap_or_default(),
+            source: self.plugin_source(node),
             env: self.environment(&node.get("env")),
             config: node.get("config").value.clone(),
         }
+    }
+
+    /// A folder, or the command of a server; one of them.
+    fn plugin_source(&mut self, node: &Node<'_>) -> PluginSource {
+        let command = node.get("command");
+        let argv: Vec<OsString> = command.texts().into_iter().map(Into::into).collect();
+        let has_command = command.value.is_array();
+        let path = self.expanded(&node.get("path"));
+        match (path, has_command) {
+            (Some(folder), false) => return PluginSource::Folder(folder),
+            (Some(_), true) => self.refuse(
+                &command.path,
+                "a plugin has either `path` or `command`; a `plugin.json` names its own command",
+            ),
+            (None, false) if node.get("path").value.is_null() => {
+                let what = "needs `path`, a folder with plugin.json, or `command`, a server";
+                self.refuse(&node.path, what);
+            }
+            (None, _) => {}
+        }
+        PluginSource::Command(self.server_command(argv, &command.path))
+    }
+
+    /// A program that is named by its path is resolved.
+    fn server_command(&mut self, mut argv: Vec<OsString>, path: &KeyPath) -> Vec<OsString> {
+        if argv.iter().any(|it| it.as_encoded_bytes().contains(&0)) {
+            self.refuse(path, "an argument cannot hold a NUL");
+        }
+        let Some(program) = argv.first_mut() else {
+            self.refuse(path, "must begin with a program");
+            return argv;
+        };
+        let text = program.to_string_lossy().into_owned();
+        if text.contains('/')
+            && let Some(expanded) = self.expanded_text(&text, &path.index(0))
+        {
+            *program = expanded.into();
+        }
+        argv
     }
 
     /// Variables of a process, none with a NUL, which would end it.

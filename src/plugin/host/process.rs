@@ -25,7 +25,7 @@ pub struct Launch {
     /// The plugin's name.
     pub plugin: String,
     /// Program and arguments; a name is looked up in PATH.
-    pub argv: Vec<String>,
+    pub argv: Vec<OsString>,
     /// Its working folder.
     pub folder: PathBuf,
     /// All of its environment.
@@ -150,7 +150,7 @@ mod tests {
     fn launch(argv: &[&str]) -> Launch {
         Launch {
             plugin: "p".into(),
-            argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+            argv: argv.iter().map(Into::into).collect(),
             folder: "/".into(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("A".into(), "b".into())],
         }

@@ -51,7 +51,7 @@ impl Desk for Echo {
 fn host(argv: &[&str]) -> Host {
     let launch = Launch {
         plugin: "test".into(),
-        argv: argv.iter().map(|it| (*it).to_owned()).collect(),
+        argv: argv.iter().map(Into::into).collect(),
         folder: "/".into(),
         env: std::env::var_os("PATH").map(|it| ("PATH".to_owned(), it)).into_iter().collect(),
     };

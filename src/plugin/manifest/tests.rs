@@ -56,16 +56,19 @@ fn a_small_manifest_is_read_with_its_defaults() {
         name: "p".into(),
         description: "D".into(),
         commands: Vec::new(),
-        program: Program::Inside(folder.join("tool")),
-        args: vec!["x".into()],
-        flags: None,
+        way: Way::Run(Run {
+            program: Program::Inside(folder.join("tool")),
+            args: vec!["x".into()],
+            flags: None,
+            env: BTreeMap::new(),
+        }),
         timeout: Duration::from_secs(300),
-        env: BTreeMap::new(),
     };
     let want = Manifest {
         name: "p".into(),
         folder,
         tools: vec![tool],
+        server: None,
         private: Vec::new(),
         schema: None,
         default_config: json!({}),
@@ -204,18 +207,14 @@ fn time_limits_and_variables_have_their_bounds() {
 #[test]
 fn forms_that_are_not_built_are_refused() {
     check(
-        json!({"command": ["./s"]}),
-        &["command: not supported by this version; only `tools` with `run` is"],
-    );
-    check(
         json!({"builtin": "git"}),
-        &["builtin: not supported by this version; only `tools` with `run` is"],
+        &["builtin: not supported by this version; `command`, or `tools` with `run`, is"],
     );
     check(
         json!({"entry": "index.ts"}),
-        &["entry: not supported by this version; only `tools` with `run` is"],
+        &["entry: not supported by this version; `command`, or `tools` with `run`, is"],
     );
-    check(json!({"tools": null}), &["tools: is required"]);
+    check(json!({"tools": null}), &["tools: is required, or `command`"]);
     check(
         json!({"provides": {"tools": ["p"], "channel": true, "hooks": ["prePrompt"], "skills": []}}),
         &[
@@ -224,6 +223,58 @@ fn forms_that_are_not_built_are_refused() {
         ],
     );
     check(json!({"provides": {"tools": ["p"], "channel": false, "hooks": [], "skills": []}}), &[]);
+}
+
+/// What is wrong with a server's manifest.
+#[track_caller]
+fn check_server(changes: Value, want: &[&str]) {
+    let mut manifest = changes;
+    manifest["tools"] = Value::Null;
+    check(manifest, want);
+}
+
+#[test]
+fn a_server_names_its_program_and_promises_its_tools() {
+    let text = r#"{"name": "p", "command": ["./tool", "--x"], "env": {"A": "b"},
+        "timeoutSeconds": 5, "description": "D", "commands": ["p get"],
+        "provides": {"tools": ["p.b", "p"]}}"#;
+    let (scratch, manifest) = read_text(text);
+    let program = scratch.path().join("p").canonicalize().unwrap_or_default().join("tool");
+    let manifest = manifest.unwrap_or_else(|it| panic!("{it:?}"));
+    let server = Server {
+        argv: vec![program.into(), "--x".into()],
+        env: BTreeMap::from([("A".into(), "b".into())]),
+    };
+    assert_eq!(manifest.server, Some(server));
+    let told = |it: &ToolEntry| (it.name.clone(), it.commands.len(), it.timeout.as_secs());
+    let tools: Vec<_> = manifest.tools.iter().map(told).collect();
+    assert_eq!(tools, [("p".into(), 1, 5), ("p.b".into(), 0, 5)]);
+    assert!(manifest.tools.iter().all(|it| it.way == Way::Server));
+}
+
+#[test]
+fn a_server_that_cannot_be_one_is_refused() {
+    check_server(json!({"command": ["./tool"]}), &[]);
+    check_server(json!({"command": ["python3", "-c", "pass"]}), &[]);
+    check_server(json!({"command": []}), &["command: must begin with a program"]);
+    check_server(
+        json!({"command": ["../outside"]}),
+        &["command: `../outside` leads out of the plugin's folder"],
+    );
+    check_server(
+        json!({"command": ["./plain"]}),
+        &["command: `./plain` is not executable; `chmod +x` makes it so"],
+    );
+    check_server(
+        json!({"command": ["./tool"], "provides": {"tools": ["q"]}}),
+        &["provides.tools: \"q\" must be `p` or `p.PART`"],
+    );
+    check(
+        json!({"command": ["./tool"]}),
+        &["command: a plugin has either `command` or `tools` with `run`; the server of `command` \
+         tells its tools itself, and `provides.tools` names them"],
+    );
+    check(json!({"env": {}}), &["env: belongs into an entry of `tools`"]);
 }
 
 #[test]

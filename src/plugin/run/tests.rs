@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::*;
+use crate::plugin::manifest::Way;
 use crate::plugin::tests::Scratch;
 use crate::worker::Cancel;
 
@@ -22,14 +23,28 @@ fn tool(script: &str) -> Tool {
         plugin: "p".into(),
         description: String::new(),
         commands: Vec::new(),
-        program: Program::OnPath("sh".into()),
-        args: vec!["-c".into(), script.into(), "p".into()],
-        flags: None,
+        way: Way::Run(Run {
+            program: Program::OnPath("sh".into()),
+            args: vec!["-c".into(), script.into(), "p".into()],
+            flags: None,
+            env: BTreeMap::new(),
+        }),
         timeout: Duration::from_secs(60),
-        env: BTreeMap::new(),
         folder: std::env::temp_dir(),
         config: Value::Null,
     }
+}
+
+/// What it starts.
+fn run_of(tool: &mut Tool) -> &mut Run {
+    match &mut tool.way {
+        Way::Run(run) => run,
+        Way::Server => panic!("it is a server's"),
+    }
+}
+
+fn call(tool: &Tool, call: &RunCall<'_>, asker: Asker<'_>, cap: usize) -> Result<Output> {
+    super::call(tool, run_of(&mut tool.clone()), call, asker, cap)
 }
 
 fn context() -> Context {
@@ -113,8 +128,8 @@ fn arguments_arrive_byte_for_byte() -> Result<()> {
 #[test]
 fn the_argv_is_that_of_the_manifest_and_then_that_of_the_call() -> Result<()> {
     let mut tool = tool("");
-    tool.program = Program::Inside("/plugins/p/tool".into());
-    tool.args = vec!["fixed".into()];
+    run_of(&mut tool).program = Program::Inside("/plugins/p/tool".into());
+    run_of(&mut tool).args = vec!["fixed".into()];
     let args = ["a".to_owned()];
     let config = json!({});
     let request = RunCall {
@@ -124,7 +139,8 @@ fn the_argv_is_that_of_the_manifest_and_then_that_of_the_call() -> Result<()> {
         config: &config,
         redactor: &Redactor::new(),
     };
-    let command = command(&tool, Path::new("/plugins/p/tool"), &request, &[])?;
+    let command =
+        command(&tool, run_of(&mut tool.clone()), Path::new("/plugins/p/tool"), &request, &[])?;
     assert_eq!(command.get_program(), "/plugins/p/tool");
     assert_eq!(command.get_args().collect::<Vec<_>>(), ["fixed", "a"]);
     assert_eq!(command.get_current_dir(), Some(tool.folder.as_path()));
@@ -134,7 +150,7 @@ fn the_argv_is_that_of_the_manifest_and_then_that_of_the_call() -> Result<()> {
 #[test]
 fn the_environment_is_exactly_what_is_promised() -> Result<()> {
     let mut tool = tool("exec env -0");
-    tool.env = BTreeMap::from([
+    run_of(&mut tool).env = BTreeMap::from([
         ("TOKEN".to_owned(), "t".to_owned()),
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
     ]);
@@ -187,8 +203,8 @@ fn a_name_is_looked_up_on_the_calls_path_from_the_plugins_folder() -> Result<()>
     let program = Program::OnPath("p".into());
     // Its own name is the one in the manifest.
     let args = vec!["-c".to_owned(), "echo $0".to_owned()];
-    let tool = Tool { folder, env, program, args, ..tool("") };
-    assert_eq!(run(&tool, &[])?.text, "p\n");
+    let way = Way::Run(Run { program, args, flags: None, env });
+    assert_eq!(run(&Tool { folder, way, ..tool("") }, &[])?.text, "p\n");
     Ok(())
 }
 
@@ -315,7 +331,7 @@ fn a_refused_flag_is_exit_2_and_nothing_ran() -> Result<()> {
     let scratch = Scratch::new();
     let witness = scratch.path().join("ran");
     let mut tool = tool(&format!("touch {}", witness.display()));
-    tool.flags = Some(vec!["-s".into(), "--".into()]);
+    run_of(&mut tool).flags = Some(vec!["-s".into(), "--".into()]);
     let output = run(&tool, &["log", "--output=x"])?;
     let text = "`p` does not take \"--output=x\": allowed are -s, --\n".to_owned();
     assert_eq!(output, Output { text, exit_code: 2, truncated: false });
@@ -370,7 +386,8 @@ fn a_program_that_cannot_start_is_a_clear_error() {
     let check = |program: Program, want: &str| {
         // A folder of PATH that may not be read would hide what is missing.
         let env = BTreeMap::from([("PATH".to_owned(), "/usr/bin:/bin".to_owned())]);
-        let broken = Tool { program, env, ..tool("") };
+        let mut broken = tool("");
+        *run_of(&mut broken) = Run { program, env, args: Vec::new(), flags: None };
         let failed = run(&broken, &[]).err().map(|it| it.to_string());
         assert_eq!(failed, Some(format!("run the tool `p`: {want}")));
     };

@@ -1,14 +1,14 @@
 //! Tests of the example plugin `notes`, loaded and called as any other.
 
 use super::*;
-use crate::config::{self, Home};
+use crate::config::{self, Home, PluginSource};
 use crate::plugin::Registry;
 
 /// The tool, and a context whose agent folder is the scratch's.
 fn notes(scratch: &Scratch) -> (Tool, Context) {
     let entry = config::Plugin {
         name: "notes".into(),
-        path: concat!(env!("CARGO_MANIFEST_DIR"), "/examples/notes").into(),
+        source: PluginSource::Folder(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/notes").into()),
         env: BTreeMap::new(),
         config: json!({}),
     };

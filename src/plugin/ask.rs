@@ -1,0 +1,112 @@
+//! One call of a tool that a server gives. A plugin that knows beige is asked
+//! by `beige/tool`. What it answers is a stranger's text: it is taken as far as
+//! it fits, and a call always ends, whatever the plugin does.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Tool;
+use super::connection::Unanswered;
+use super::host::Session;
+use super::run::{Asker, Context, Output, RunCall, TIMED_OUT, check_args};
+use crate::error::{Error, Kind, Result};
+
+/// The parameters of `beige/tool`.
+#[derive(Serialize)]
+struct Params<'a> {
+    tool: &'a str,
+    args: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stdin: Option<&'a str>,
+    config: &'a Value,
+    context: &'a Context,
+}
+
+/// Has a plugin that knows beige do what the call asks for, and keeps at most
+/// `cap` bytes of its output.
+///
+/// Errors: [`Kind::Usage`] (a NUL), [`Kind::TooLarge`] (arguments over their
+/// bound), [`Kind::Cancelled`], [`Kind::Busy`] (the plugin ended under the
+/// call), [`Kind::Internal`] (it refuses the call, or answers what is none).
+pub fn call(
+    tool: &Tool,
+    session: &Session,
+    call: &RunCall<'_>,
+    asker: Asker<'_>,
+    cap: usize,
+) -> Result<Output> {
+    check_args(call.args)?;
+    let params = Params {
+        tool: &tool.name,
+        args: call.args,
+        stdin: call.stdin,
+        config: call.config,
+        context: &call.context,
+    };
+    match session.connection.ask("beige/tool", &params, tool.timeout, asker) {
+        Ok(answer) => output(tool, answer, call, cap),
+        Err(Unanswered::Late(patience)) => Ok(late(patience.as_secs())),
+        Err(unanswered) => Err(error(tool, &unanswered)),
+    }
+}
+
+/// The answer of a call whose time was up.
+fn late(seconds: u64) -> Output {
+    let text = format!("timed out after {seconds} s\n");
+    Output { text, exit_code: TIMED_OUT, truncated: false }
+}
+
+/// What the caller is told of a call without an answer.
+fn error(tool: &Tool, unanswered: &Unanswered) -> Error {
+    let (plugin, name) = (&tool.plugin, &tool.name);
+    match unanswered {
+        Unanswered::Ended(why) => {
+            let what = format!("plugin '{plugin}' {why}; it is started again, try later");
+            Error::new(Kind::Busy, what)
+        }
+        Unanswered::CalledOff => {
+            Error::new(Kind::Cancelled, format!("the tool `{name}` was called off"))
+        }
+        Unanswered::TooLong => {
+            let what = "the call is too long; long text can come as a file of the workspace";
+            Error::new(Kind::TooLarge, what)
+        }
+        other => Error::new(Kind::Internal, format!("plugin '{plugin}' fails `{name}`: {other}")),
+    }
+}
+
+/// `{output, exitCode}` as the answer of the tool.
+fn output(tool: &Tool, mut answer: Value, call: &RunCall<'_>, cap: usize) -> Result<Output> {
+    let exit_code = answer["exitCode"].as_i64().unwrap_or(0);
+    let exit_code = i32::try_from(exit_code).unwrap_or(1);
+    match answer["output"].take() {
+        Value::String(text) => Ok(bounded(text, exit_code, call, cap)),
+        Value::Null if answer["exitCode"].is_number() => {
+            Ok(Output { text: String::new(), exit_code, truncated: false })
+        }
+        _ => {
+            let (plugin, name) = (&tool.plugin, &tool.name);
+            let what = format!("plugin '{plugin}' answers `{name}` without `output`, a string");
+            Err(Error::new(Kind::Internal, what))
+        }
+    }
+}
+
+/// The text up to the bound, with a note on what is missing.
+fn bounded(mut text: String, exit_code: i32, call: &RunCall<'_>, cap: usize) -> Output {
+    if text.len() <= cap {
+        return Output { text, exit_code, truncated: false };
+    }
+    let whole = text.len();
+    let mut end = cap;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    end = call.redactor.without_beginning(&text.as_bytes()[..end]).len();
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.truncate(end);
+    text.push_str(&format!("\n[{} more bytes were left out]\n", whole - end));
+    Output { text, exit_code, truncated: true }
+}
