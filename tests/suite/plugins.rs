@@ -83,7 +83,7 @@ fn a_server_that_is_killed_fails_its_calls_and_the_next_one_works() {
          elif it['params']['args'] == ['none']: pass",
     );
     world.start_gateway();
-    let pid: u32 = world.sh("p pid").expect(0).text().parse().expect("a pid");
+    let pid: u32 = world.sh("p pid").expect(0).text().trim().parse().expect("a pid");
     let many = "for i in 1 2 3 4 5 6 7 8; do (p none; echo $?) & done; wait";
     let done = std::thread::scope(|scope| {
         let calls = scope.spawn(|| world.sh(many));
@@ -131,7 +131,7 @@ fn junk_and_floods_of_a_server_harm_nobody() {
          else: answer(id, {'output': 'ok'}); answer(id, {'output': 'twice'})",
     );
     world.start_gateway();
-    assert_eq!(world.sh("p a; p b").expect(0).text(), "okok");
+    assert_eq!(world.sh("p a; p b").expect(0).text(), "ok\nok\n");
     let long = world.sh("p long | wc -c").expect(0).text();
     assert!((4_194_304..4_194_400).contains(&long.trim().parse().expect("a number")), "{long}");
     let failed = |args: &str, want: &str| {
