@@ -14,6 +14,9 @@ const LONGEST_LINE: usize = 4 * 1024;
 /// Lines that are logged in one window.
 const MOST_LINES: u32 = 200;
 
+/// Notes of ours about a plugin in one window; a flood of the plugin drowns none.
+const MOST_NOTES: u32 = 20;
+
 /// How long a window is.
 const WINDOW: Duration = Duration::from_secs(10);
 
@@ -32,6 +35,7 @@ pub(super) struct Complaints {
     window: Instant,
     /// In this window.
     logged: u32,
+    noted: u32,
     left_out: u64,
 }
 
@@ -45,6 +49,7 @@ impl Complaints {
             last: VecDeque::new(),
             window: Instant::now(),
             logged: 0,
+            noted: 0,
             left_out: 0,
         }
     }
@@ -67,7 +72,9 @@ impl Complaints {
 
     /// Something about the plugin that is no line of it; bounded likewise.
     pub(super) fn note(&mut self, what: &str) {
-        if self.may_log() {
+        self.look_at_the_clock();
+        self.noted += 1;
+        if self.noted <= MOST_NOTES {
             log::warn!(target: "plugin", "{}: {what}", self.plugin);
         }
     }
@@ -89,10 +96,14 @@ impl Complaints {
         }
     }
 
-    fn may_log(&mut self) -> bool {
+    fn look_at_the_clock(&mut self) {
         if self.window.elapsed() > WINDOW {
             self.close_window();
         }
+    }
+
+    fn may_log(&mut self) -> bool {
+        self.look_at_the_clock();
         let may = self.logged < MOST_LINES;
         match may {
             true => self.logged += 1,
@@ -106,7 +117,7 @@ impl Complaints {
             let (plugin, count) = (&self.plugin, self.left_out);
             log::warn!(target: "plugin", "{plugin}: {count} more lines were left out");
         }
-        (self.window, self.logged, self.left_out) = (Instant::now(), 0, 0);
+        (self.window, self.logged, self.noted, self.left_out) = (Instant::now(), 0, 0, 0);
     }
 }
 
