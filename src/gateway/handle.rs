@@ -70,9 +70,9 @@ impl Handle {
 
     /// All agents.
     pub fn agents(&self) -> Vec<AgentView> {
-        let registry = self.engine.toolbox.registry();
+        let plugins = self.engine.toolbox.plugins();
         let equipment = self.engine.toolbox.equipment().values();
-        equipment.map(|it| AgentView::of(&it.agent, registry)).collect()
+        equipment.map(|it| AgentView::of(&it.agent, plugins)).collect()
     }
 
     /// The configuration without anything that is secret.

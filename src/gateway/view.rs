@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use serde::Serialize;
 
 use crate::config::{Agent, Config, ModelChoice, ModelRef, Provider, Reach, by_name};
-use crate::plugin::Registry;
+use crate::plugin::Plugins;
 use crate::provider::Load;
 
 /// How the gateway is.
@@ -185,7 +185,7 @@ impl ModelView {
 
 impl AgentView {
     /// An agent of the configuration.
-    pub(super) fn of(agent: &Agent, registry: &Registry) -> Self {
+    pub(super) fn of(agent: &Agent, plugins: &Plugins) -> Self {
         Self {
             name: agent.name.clone(),
             model: ModelView::of(&agent.primary),
@@ -193,7 +193,7 @@ impl AgentView {
             tools: agent.tools.clone(),
             skills: Vec::new(),
             workspace_dir: agent.workspace.display().to_string(),
-            tool_context: registry.context_text(&agent.tools),
+            tool_context: plugins.context_text(&agent.tools),
             skill_context: String::new(),
         }
     }

@@ -79,7 +79,7 @@ fn run(tool: &Tool, args: &[&str]) -> Result<Output> {
 
 #[track_caller]
 fn check(script: &str, exit_code: i32, text: &str) {
-    let want = Output { text: text.into(), exit_code, truncated: false };
+    let want = Output::of(text, exit_code);
     assert_eq!(run(&tool(script), &[]).map_err(|it| it.to_string()), Ok(want), "{script}");
 }
 
@@ -334,7 +334,7 @@ fn a_refused_flag_is_exit_2_and_nothing_ran() -> Result<()> {
     run_of(&mut tool).flags = Some(vec!["-s".into(), "--".into()]);
     let output = run(&tool, &["log", "--output=x"])?;
     let text = "`p` does not take \"--output=x\": allowed are -s, --\n".to_owned();
-    assert_eq!(output, Output { text, exit_code: 2, truncated: false });
+    assert_eq!(output, Output::of(text, 2));
     assert!(!witness.exists());
     Ok(())
 }
@@ -419,7 +419,7 @@ fn a_timeout_kills_the_whole_tree() -> Result<()> {
     tool.timeout = Duration::from_secs(1);
     let output = run(&tool, &[])?;
     let text = "begun\ntimed out after 1 s\n".to_owned();
-    assert_eq!(output, Output { text, exit_code: 124, truncated: false });
+    assert_eq!(output, Output::of(text, 124));
     assert_eq!(living(&seconds), 0);
     Ok(())
 }
