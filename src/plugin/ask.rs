@@ -78,7 +78,8 @@ pub(super) fn error(tool: &Tool, unanswered: &Unanswered) -> Error {
 fn output(tool: &Tool, mut answer: Value, call: &RunCall<'_>, cap: usize) -> Result<Output> {
     let exit_code = answer["exitCode"].as_i64().unwrap_or(0);
     let exit_code = i32::try_from(exit_code).unwrap_or(1);
-    match answer["output"].take() {
+    // Whatever it is: an index that takes something out panics for no object.
+    match answer.get_mut("output").map(Value::take).unwrap_or_default() {
         Value::String(text) => Ok(bounded(text, exit_code, call, cap)),
         Value::Null if answer["exitCode"].is_number() => {
             Ok(Output::of("", exit_code))

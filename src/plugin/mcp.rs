@@ -3,7 +3,7 @@
 //! all its processes; [`call`] is one call of it. What to ask and what an
 //! answer means is decided in the modules below, which are pure.
 //!
-//! Source: MCP 2025-06-18, "Tools", "Progress".
+//! Source: MCP 2025-06-18, "Tools", "Progress"; 2025-11-25, "Tasks".
 
 mod arguments;
 mod breaker;
@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use arguments::Asked;
 use breaker::{Breaker, Outcome};
 use catalog::{Catalog, Listed, Pages};
+use result::Answered;
 use schema::Schema;
 
 use super::Tool;
@@ -30,9 +31,13 @@ use super::connection::Unanswered;
 use super::host::Session;
 use super::run::{Asker, Output, RunCall, check_args};
 use crate::error::{Error, Kind, Result};
+use crate::worker::Cancel;
 
 /// How long a server may take to list its tools, all pages together.
 const LISTING: Duration = Duration::from_secs(30);
+
+/// How long it may take to hear that a task is called off.
+const CANCELLING: Duration = Duration::from_secs(1);
 
 /// Exit code of a command that makes no sense.
 const MISUSED: i32 = 2;
@@ -66,7 +71,7 @@ struct Talk<'a> {
 /// How a request of a call ended without an answer.
 enum Failure {
     /// By its time limit.
-    Late(Duration),
+    Late,
     Other(Error),
 }
 
@@ -93,7 +98,7 @@ pub fn call(
     let talk = Talk { tool, session, server: &session.mcp, asker };
     match talk.command(call, cap) {
         Ok(output) => Ok(output),
-        Err(Failure::Late(patience)) => Ok(ask::late(patience.as_secs())),
+        Err(Failure::Late) => Ok(ask::late(tool.timeout.as_secs())),
         Err(Failure::Other(error)) => Err(error),
     }
 }
@@ -131,10 +136,30 @@ impl Talk<'_> {
         let params = json!({
             "name": listed.name, "arguments": arguments, "_meta": {"progressToken": token},
         });
-        let answered = self.ask("tools/call", &params, self.tool.timeout, result::read)?;
+        let answered = match listed.is_task {
+            false => self.ask("tools/call", &params, self.tool.timeout, result::read)?,
+            true => self.task(params)?,
+        };
         let code = i32::from(answered.is_error);
         let output = ask::bounded(answered.text, code, call, cap);
         Ok(Output { files: answered.files, ..output })
+    }
+
+    /// The same of a tool that works only as a task.
+    fn task(&self, mut params: Value) -> Result<Answered, Failure> {
+        let limit = self.tool.timeout;
+        let until = Instant::now() + limit;
+        params["task"] = json!({"ttl": u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)});
+        let task = self.ask("tools/call", &params, limit, task_id)?;
+        let left = until.saturating_duration_since(Instant::now());
+        let result = self.ask("tasks/result", &task, left, result::read);
+        if let Err(failure) = &result
+            && failure.leaves_it_running()
+        {
+            let asker = Asker { cancel: &Cancel::never(), line: None };
+            let _ = self.session.connection.ask("tasks/cancel", &task, CANCELLING, asker);
+        }
+        result
     }
 
     /// The list as it stands, asked for if it is not known.
@@ -188,7 +213,7 @@ impl Talk<'_> {
             Err(Unanswered::Late(_)) if method == "tools/list" => {
                 Err(self.failed(Kind::Busy, "does not list its tools in time"))
             }
-            Err(Unanswered::Late(patience)) => Err(Failure::Late(patience)),
+            Err(Unanswered::Late(_)) => Err(Failure::Late),
             Err(other) => Err(Failure::Other(ask::error(self.tool, &other))),
         }
     }
@@ -203,6 +228,23 @@ impl Talk<'_> {
 
     fn failed(&self, kind: Kind, how: &str) -> Failure {
         Failure::Other(Error::new(kind, format!("plugin '{}' {how}", self.tool.plugin)))
+    }
+}
+
+impl Failure {
+    fn leaves_it_running(&self) -> bool {
+        match self {
+            Self::Late => true,
+            Self::Other(error) => error.kind() == Kind::Cancelled,
+        }
+    }
+}
+
+/// What names a task that was begun.
+fn task_id(answer: Value) -> Result<Value, String> {
+    match &answer["task"]["taskId"] {
+        Value::String(id) => Ok(json!({"taskId": id})),
+        _ => Err("answers a task without `taskId`, a string".to_owned()),
     }
 }
 

@@ -64,7 +64,7 @@ fn help_is_made_from_what_the_server_says() {
     let list = world.sh("p").expect(0).text();
     assert!(list.contains("\n  echo — Says it again\n"), "{list}");
     assert!(list.contains("\n  pid — Names the process\n"), "a tool of the last page: {list}");
-    prints(world, "p --help | wc -l", "18\n");
+    prints(world, "p --help | wc -l", "19\n");
     let help = world.sh("p echo --help").expect(0).text();
     assert!(help.contains("More of it\n\n  --message STRING  required\n"), "{help}");
     fails(world, "p ecko", 2, "p has no tool `ecko`; did you mean `echo`?");
@@ -109,8 +109,12 @@ fn a_call_that_is_late_or_left_is_called_off() {
     let world = &world_with_server();
     assert_eq!(world.sh("p never").expect(124).stderr, "timed out after 3 s\n");
     prints(world, "p called-off", "1\n");
+    prints(world, "p task", "done\n");
+    assert_eq!(world.sh("p task --hang").expect(124).stderr, "timed out after 3 s\n");
+    // The request and the task behind it.
+    prints(world, "p called-off", "3\n");
     world.sh("timeout -s KILL 0.5 p never").expect(137);
-    wait_until("it is told", || world.sh("p called-off").text() == "2\n");
+    wait_until("it is told", || world.sh("p called-off").text() == "4\n");
 }
 
 #[test]
@@ -130,7 +134,7 @@ fn a_server_that_fails_thrice_is_left_alone_and_one_that_refuses_is_not() {
 #[test]
 fn a_server_that_dies_fails_its_calls_and_the_next_one_works() {
     let world = &world_with_server();
-    fails(world, "p die", 1, "plugin 'p' ended with exit code 3; it is started again");
+    fails(world, "p die", 1, "plugin 'p' has ended; it is started again");
     wait_until("it runs again", || world.sh("p pid").code == 0);
     let pid = world.sh("p pid").expect(0).text().trim().parse().expect("a pid");
     let done = std::thread::scope(|scope| {

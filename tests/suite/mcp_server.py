@@ -22,6 +22,7 @@ TOOLS = {
     "called-off": ("Lists what was called off", {}, []),
     "never": ("Is not answered", {}, []),
     "odd": ("Answers what is no answer", {}, []),
+    "task": ("Works only as a task", {"hang": {"type": "boolean"}}, []),
     "die": ("Ends the server", {}, []),
     "pid": ("Names the process", {}, []),
 }
@@ -49,6 +50,9 @@ def page(cursor):
         {"name": it, "description": TOOLS[it][0], "inputSchema": schema(*TOOLS[it][1:])}
         for it in names
     ]
+    for it in tools:
+        if it["name"] == "task":
+            it["execution"] = {"taskSupport": "required"}
     more = {"nextCursor": str(cursor + 4)} if cursor + 4 < len(TOOLS) else {}
     return {"tools": tools, **more}
 
@@ -79,7 +83,7 @@ def call(id, name, arguments, token):
     if name == "show":
         return shown()
     if name == "broken":
-        return {"content": [{"type": "image", "mimeType": "image/png", "data": "no base64"}]}
+        return {"content": [{"type": "image", "mimeType": "image/png", "data": "%"}]}
     if name == "fail":
         return {**text("it did not work"), "isError": True}
     if name == "slow":
@@ -123,6 +127,14 @@ for line in sys.stdin:
     elif method == "tools/call" and params["name"] == "refuse":
         say({"id": id, "error": {"code": -32602, "message": "not this one"}})
         continue
+    elif method == "tools/call" and params["name"] == "task":
+        task = "hang" if params["arguments"].get("hang") else "quick"
+        result = {"task": {"taskId": task, "status": "working"}} if "task" in params else {}
+    elif method == "tasks/result":
+        result = text("done") if params["taskId"] == "quick" else None
+    elif method == "tasks/cancel":
+        called_off.append(params["taskId"])
+        result = {}
     elif method == "tools/call":
         token = params["_meta"]["progressToken"]
         result = call(id, params["name"], params["arguments"], token)

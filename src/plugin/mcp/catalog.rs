@@ -1,7 +1,7 @@
 //! The tools of a server, from the pages of `tools/list`. Pure. However much a
 //! server lists, what is kept of it is bounded; what is left out is counted.
 //!
-//! Source: MCP 2025-06-18, "Tools".
+//! Source: MCP 2025-06-18, "Tools"; 2025-11-25, "Tasks".
 
 use std::collections::BTreeMap;
 
@@ -41,6 +41,8 @@ pub(super) struct Listed {
     pub(super) description: String,
     /// Of its arguments.
     pub(super) schema: Value,
+    /// Whether it works only as a task: begun first, its result fetched then.
+    pub(super) is_task: bool,
 }
 
 impl Catalog {
@@ -113,7 +115,8 @@ fn listed(tool: &Value) -> Option<Listed> {
         _ => json!({"type": "object"}),
     };
     let description = plain(up_to(description, LONGEST_DESCRIPTION));
-    Some(Listed { name: name.to_owned(), description, schema })
+    let is_task = tool["execution"]["taskSupport"] == "required";
+    Some(Listed { name: name.to_owned(), description, schema, is_task })
 }
 
 /// Without what could drive a terminal.
@@ -181,6 +184,7 @@ pub(super) mod tests {
             name: "ok".into(),
             description: "One[31m\nTwo".into(),
             schema: json!({"type": "object"}),
+            is_task: false,
         };
         assert_eq!((it.tools().collect::<Vec<_>>(), it.left_out), (vec![&ok], 4));
         for odd in [Value::Null, json!({}), json!({"tools": 7})] {
