@@ -5,11 +5,11 @@ use lexopt::Arg;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::columns::{columns, inert, padded, shortened};
+use super::columns::{columns, in_one_line, padded, shortened};
 use super::table::{Takes, Word, action, flag, valued};
 use super::{
-    Command, Invocation, colours, counted, print, print_json, tell, terminal_width, unknown,
-    unknown_action,
+    Command, Invocation, colours, counted, present, print, print_json, tell, terminal_width,
+    unknown, unknown_action,
 };
 use crate::audit::{Filter, Head, follow, head, parse_since, read, verify};
 use crate::clock::now;
@@ -210,7 +210,7 @@ fn prove(home: &Home, kept: Option<Head>, json: bool) -> Result<u8> {
         });
         print_json(&format!("{document}\n"))?;
     } else {
-        print(&format!("{report}\n"))?;
+        present(&format!("{report}\n"))?;
     }
     Ok(u8::from(!report.is_proven()))
 }
@@ -275,7 +275,7 @@ fn tell_of_broken(lines: u64) {
 /// and an error if there is one; a narrow terminal has that on a line below.
 fn for_people(line: &str, page: Page) -> String {
     let Ok(seen) = serde_json::from_str::<Seen>(line) else {
-        return format!("{}\n", shortened(&inert(line), page.width.unwrap_or(200)));
+        return format!("{}\n", shortened(&in_one_line(line), page.width.unwrap_or(200)));
     };
     let row = page.row(&seen);
     let text = match told_error(&seen) {
@@ -290,7 +290,7 @@ fn for_people(line: &str, page: Page) -> String {
 
 /// The error, unless it says no more than the exit code does.
 fn told_error(seen: &Seen) -> Option<String> {
-    let error = inert(seen.error.as_deref()?);
+    let error = in_one_line(seen.error.as_deref()?);
     let is_told = error.trim().is_empty() || error.starts_with("Exit code: ");
     (!is_told).then_some(error)
 }
@@ -305,12 +305,12 @@ impl Page {
     }
 
     fn row(self, seen: &Seen) -> String {
-        let time = inert(&seen.ts.replacen('T', " ", 1));
+        let time = in_one_line(&seen.ts.replacen('T', " ", 1));
         let (time, agent, tool, outcome_columns) = match self.is_narrow() {
             true => (without_fraction(&time), 8, 6, 8),
             false => (time, 12, 10, 9),
         };
-        let name = |text: &str, least| padded(&shortened(&inert(text), NAME), least);
+        let name = |text: &str, least| padded(&shortened(&in_one_line(text), NAME), least);
         let before = format!("{time}  {}  {}  ", name(&seen.agent, agent), name(&seen.tool, tool));
         let took = seen.duration_ms.map(duration).unwrap_or_default();
         let after = format!("  {}  {took:>7}", padded(&outcome(seen), outcome_columns));
@@ -320,7 +320,7 @@ impl Page {
             }
             _ => SHOWN,
         };
-        let arguments = padded(&shortened(&inert(&joined(&seen.args)), room), room);
+        let arguments = padded(&shortened(&in_one_line(&joined(&seen.args)), room), room);
         let row = format!("{before}{arguments}{after}");
         shortened(row.trim_end(), self.width.unwrap_or(usize::MAX))
     }

@@ -33,7 +33,8 @@ use crate::gateway::ConfigInUse;
 use crate::secret::Redactor;
 
 use output::{
-    colours, inert, is_watched, present, print, print_json, tell, terminal_width, write_through,
+    colours, dim, inert, is_on_screen, is_watched, present, print, print_json, remark, tell,
+    terminal_width, write_through,
 };
 pub use table::Command;
 

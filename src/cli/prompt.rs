@@ -3,6 +3,7 @@
 //! the home for its turn.
 
 mod interrupt;
+mod live;
 mod told;
 
 use std::io::{self, BufRead, BufReader, Read};
