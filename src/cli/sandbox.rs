@@ -493,6 +493,6 @@ mod tests {
     fn no_name_drives_the_terminal_or_makes_a_row() {
         let row = |cells: [&str; 2]| cells.map(str::to_owned);
         let shown = table(&[row(["AGENT", "IMAGE"]), row(["a\x1b[2J\nb", "\u{9b}2J"])]);
-        assert_eq!(shown, "AGENT            IMAGE\na\\u{1b}[2J\\nb  \\u{9b}2J\n");
+        assert_eq!(shown, "AGENT          IMAGE\na\\u{1b}[2J\\nb  \\u{9b}2J\n");
     }
 }
