@@ -1,6 +1,8 @@
 //! `beige audit`: shows the audit log, follows it, proves it. Reads files
 //! only, so it works with and without a gateway.
 
+use std::collections::BTreeSet;
+
 use lexopt::Arg;
 use serde::Deserialize;
 use serde_json::json;
@@ -125,8 +127,8 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     }
     match (asked.follow, asked.json) {
         (true, json) => follow_records(&home, &asked.filter, json),
-        (false, true) => print_document(&home, &asked.filter),
-        (false, false) => print_lines(&home, &asked.filter),
+        (false, true) => print_document(invocation, &home, &asked.filter),
+        (false, false) => print_lines(invocation, &home, &asked.filter),
     }
 }
 
@@ -227,32 +229,52 @@ fn follow_records(home: &Home, filter: &Filter, json: bool) -> Result<u8> {
     Ok(0)
 }
 
-fn print_lines(home: &Home, filter: &Filter) -> Result<u8> {
+fn print_lines(invocation: &Invocation, home: &Home, filter: &Filter) -> Result<u8> {
     let page = Page::of_stdout();
-    let mut piece = String::new();
+    let (mut piece, mut is_empty) = (String::new(), true);
     let broken = read(home, filter, &mut |line| {
+        is_empty = false;
         piece.push_str(&for_people(line, page));
         print_if(&mut piece, PIECE, print)
     })?;
+    if is_empty {
+        require_known(invocation, home, filter)?;
+    }
     print_if(&mut piece, 0, print)?;
     tell_of_broken(broken);
     Ok(0)
 }
 
 /// `{"records":[…]}`, written as it is read.
-fn print_document(home: &Home, filter: &Filter) -> Result<u8> {
+fn print_document(invocation: &Invocation, home: &Home, filter: &Filter) -> Result<u8> {
     let mut piece = String::from("{\"records\":[");
-    let mut separator = "\n";
+    let mut separator = "\n"; // Until there is a record.
     let broken = read(home, filter, &mut |line| {
         piece.push_str(separator);
         piece.push_str(line);
         separator = ",\n";
         print_if(&mut piece, PIECE, print_json)
     })?;
+    if separator == "\n" {
+        require_known(invocation, home, filter)?;
+    }
     piece.push_str("\n]}\n");
     print_if(&mut piece, 0, print_json)?;
     tell_of_broken(broken);
     Ok(0)
+}
+
+/// Nothing of an agent may be what there is, or a typing mistake.
+fn require_known(invocation: &Invocation, home: &Home, filter: &Filter) -> Result<()> {
+    let Some(agent) = &filter.agent else { return Ok(()) };
+    invocation.require_known_agent(agent, || {
+        let mut known = BTreeSet::new();
+        read(home, &Filter::default(), &mut |line| {
+            known.extend(serde_json::from_str::<Seen>(line).map(|it| it.agent));
+            Ok(true)
+        })?;
+        Ok(known)
+    })
 }
 
 /// Prints what has gathered once it is large enough.

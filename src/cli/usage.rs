@@ -7,13 +7,11 @@ use lexopt::Arg;
 
 use super::columns::{columns, in_one_line, padded, shortened};
 use super::table::{Takes, Word, flag, valued};
-use super::{
-    Command, Invocation, config, counted, print, print_json, tell, terminal_width, unknown,
-};
+use super::{Command, Invocation, counted, print, print_json, tell, terminal_width, unknown};
 use crate::audit::parse_since;
 use crate::clock::now;
+use crate::config::Home;
 use crate::error::{Error, Kind, Result};
-use crate::gateway::require_among;
 use crate::usage::{By, Query, Summary, Tally, sum};
 
 /// `beige usage`.
@@ -64,9 +62,10 @@ struct Asked {
 
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
-    let summary = sum(&invocation.home()?, &asked.query)?;
+    let home = invocation.home()?;
+    let summary = sum(&home, &asked.query)?;
     if let (Some(agent), true) = (&asked.query.agent, summary.rows.is_empty()) {
-        require_known(invocation, agent)?;
+        invocation.require_known_agent(agent, || callers(&home))?;
     }
     match asked.json {
         true => print_json(&format!("{}\n", summary.document()))?,
@@ -101,14 +100,10 @@ fn by(word: &str) -> Result<By> {
     })
 }
 
-/// [`Kind::Missing`] for an agent that is neither configured nor has ever called
-/// a model. Without a sound configuration nobody can say who is.
-fn require_known(invocation: &Invocation, agent: &str) -> Result<()> {
-    let Ok(Some(config)) = config::sound(invocation) else { return Ok(()) };
-    let all = sum(&invocation.home()?, &Query { by: By::Agent, ..Query::default() })?;
-    let mut known: BTreeSet<String> = config.agents.into_keys().collect();
-    known.extend(all.rows.into_iter().filter_map(|it| it.name));
-    require_among(agent, known.iter().map(String::as_str))
+/// All that have ever called a model.
+fn callers(home: &Home) -> Result<BTreeSet<String>> {
+    let all = sum(home, &Query { by: By::Agent, ..Query::default() })?;
+    Ok(all.rows.into_iter().filter_map(|it| it.name).collect())
 }
 
 /// A table: a row for each name, and one for all of them.

@@ -440,6 +440,11 @@ fn an_agent_that_nobody_knows_is_named_with_the_nearest() {
     let told = "there is no agent `adda`; did you mean `ada`? (agents: ada, bob)";
     assert_eq!(fails(&["adda"]).stderr, format!("beige usage: {told}\n"));
     assert_eq!(fails(&["adda", "--json"]).json(), json!({"error": told}));
+    let audit = world.run(["audit", "--agent", "adda"]).expect(1);
+    assert_eq!((audit.text(), audit.stderr), (String::new(), format!("beige audit: {told}\n")));
+    let audit = world.run(["audit", "--agent", "adda", "--json"]).expect(1);
+    assert_eq!(audit.json(), json!({"error": told}));
+    assert_eq!(world.run(["audit", "--agent", "ada"]).expect(0).text(), "");
     // One that has asked nothing yet is no mistake.
     assert_eq!(world.run(["usage", "--agent", "ada"]).expect(0).text(), "no model calls\n");
     // Nor is one that is not configured any more, whenever that was.
