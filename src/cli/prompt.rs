@@ -53,9 +53,9 @@ pub(super) const COMMAND: Command = Command {
 Usage: beige prompt AGENT [OPTIONS] TEXT
        beige prompt AGENT [OPTIONS] -        (the prompt is standard input)
 
-The answer is on standard output: at a terminal as it comes, with what the model
-says before its tool calls, else all of it at the end. What went wrong is told on
-standard error; so are tool calls where that is a terminal.
+The answer is on standard output: at a terminal as it comes, with what the
+model says before its tool calls, else all of it at the end. What went wrong is
+told on standard error; so are tool calls where that is a terminal.
 
 Options:
   --session KEY   go on in this conversation (default: a new one each time)
