@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 use super::client::{self, Api};
 use super::table::{NOTHING, Word, action, flag, valued};
 use super::{
-    Command, Invocation, counted, print, print_json, setup, tell, tidy, unknown, unknown_action,
+    Command, Invocation, counted, present, print, print_json, setup, tell, tidy, unknown,
+    unknown_action,
 };
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
@@ -426,7 +427,7 @@ fn status(invocation: &Invocation, json: bool) -> Result<u8> {
         });
         print_json(&format!("{document}\n"))?;
     } else {
-        print(&match trouble {
+        present(&match trouble {
             Some(error) if error.kind() != Kind::Timeout => unwell(pid, &error),
             _ => told(pid, holder.is_some(), health.as_ref()),
         })?;

@@ -36,6 +36,10 @@ use connection::Rules;
 use places::Places;
 use turns::Turns;
 
+/// How it begins what it tells whoever it has no place for; nothing was begun
+/// then, and more are let in once some have left.
+pub const FULL: &str = "the gateway serves all the callers it can";
+
 /// Connections beyond the limit that may exist for the moment in which those
 /// that gave way to them end.
 const LEAVING: usize = 32;
@@ -256,8 +260,11 @@ impl Entrance {
         }
         if !matches!(started, Ok(true)) {
             // A fresh connection has room for this; it does not wait.
-            let full = Answer::error(503, "the gateway serves all the callers it can; try again");
-            let _ = full.write(&mut &*client);
+            let refusal = match self.places.is_closed() {
+                true => "the gateway is stopping; nothing was begun".to_owned(),
+                false => format!("{FULL}; try again"),
+            };
+            let _ = Answer::error(503, refusal).write(&mut &*client);
             client.end(Shutdown::Both);
         }
     }
