@@ -4,8 +4,10 @@
 
 #![allow(clippy::expect_used)]
 
+mod full;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Mutex;
 
 use crossbeam_channel::unbounded;
@@ -158,6 +160,12 @@ impl House {
         stream
     }
 
+    fn dial_unix(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.folder.path().join("api")).expect("connect");
+        stream.set_read_timeout(Some(NEVER)).expect("timeout");
+        stream
+    }
+
     /// Sends and reads to the end; gives the status.
     #[track_caller]
     fn ask(&self, request: impl AsRef<[u8]>) -> u16 {
@@ -223,7 +231,7 @@ fn a_sound_request_is_served_and_the_answer_closes_the_connection() {
 #[test]
 fn callers_by_unix_socket_need_no_token() {
     let house = House::new(patient());
-    let mut stream = UnixStream::connect(house.folder.path().join("api")).expect("connect");
+    let mut stream = house.dial_unix();
     assert!(stream.write_all(b"GET /u HTTP/1.0\r\n\r\n").is_ok());
     assert_eq!(status(&read_all(&mut stream)), 200);
     house.sees("GET /u 0 0 - owner");
@@ -310,7 +318,7 @@ fn those_who_are_served_keep_their_place() {
     assert!(served.write_all(good("GET /wait", "").as_bytes()).is_ok());
     house.sees("GET /wait 0 0 - owner");
     assert_eq!(house.ask(good("GET /", "")), 503);
-    let mut stream = UnixStream::connect(house.folder.path().join("api")).expect("connect");
+    let mut stream = house.dial_unix();
     assert!(stream.write_all(b"GET /u HTTP/1.0\r\n\r\n").is_ok());
     assert_eq!(status(&read_all(&mut stream)), 200);
     house.sees("GET /u 0 0 - owner");

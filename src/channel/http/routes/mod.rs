@@ -188,13 +188,17 @@ fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Under
             Task::Session(session_task(agent, route, asked, body)?)
         }
         // Also while the gateway drains: it helps it to end.
-        Route::Abort(agent, key) => Task::Abort(agent, key),
+        Route::Abort(agent, key) => {
+            checked(requests::nothing(body))?;
+            Task::Abort(agent, key)
+        }
         Route::Steer(agent, key) => {
             require(engine, &agent)?;
             Task::Steer(agent, key, checked(requests::steering(body))?)
         }
         Route::Compact(agent, key) => {
             require(engine, &agent)?;
+            checked(requests::nothing(body))?;
             Task::Compact(agent, key)
         }
     };
