@@ -106,9 +106,8 @@ pub fn check_key(key: &str) -> Result<()> {
 /// perhaps a mistyped one, and not like a key (`channel:id`).
 pub fn is_like_an_id(word: &str) -> bool {
     let parts: Vec<&str> = word.split('-').collect();
-    let is_number = |it: &str| it.bytes().all(|it| it.is_ascii_digit());
-    let is_date = |it: &str| (7..=9).contains(&it.len()) && is_number(it);
-    parts.len() == 3 && is_date(parts[0]) && !word.contains(':')
+    let is_digits = parts[0].bytes().all(|it| it.is_ascii_digit());
+    parts.len() == 3 && (7..=9).contains(&parts[0].len()) && is_digits && !word.contains(':')
 }
 
 /// What a model is given of a conversation that a client keeps, as

@@ -26,8 +26,8 @@ const MOST_READ: usize = 256 * 1024;
 #[derive(Clone)]
 pub(super) struct Refusal(Sender<Arc<Stream>>);
 
-/// A way to be refused, and the thread at its end, which keeps who was refused
-/// for that long.
+/// A way to be refused, and the thread at its end, which keeps the connections
+/// of those open for so long.
 pub(super) fn start(linger: Duration) -> Result<(Refusal, Worker)> {
     let (refused, inbox) = bounded(MOST);
     let worker = Worker::spawn("door-refused", move || see_off(&inbox, linger))?;
@@ -35,8 +35,8 @@ pub(super) fn start(linger: Duration) -> Result<(Refusal, Worker)> {
 }
 
 impl Refusal {
-    /// 503. Waits for nobody: a fresh connection has room for this, and where
-    /// too many are refused at once, this one is closed at once.
+    /// Answers 503 and waits for nobody: a fresh connection has room for this,
+    /// and where too many are refused at once, this one is closed at once.
     pub(super) fn refuse(&self, client: Arc<Stream>) {
         let full = Answer::error(503, "the gateway serves all the callers it can; try again");
         let _ = full.write(&mut &*client);

@@ -215,6 +215,7 @@ fn the_gateway_itself_is_looked_at_and_started_afresh() {
     api.refuses("GET /api/agents/nobody/models", "", 404, "no agent");
     let (status, text) = api.ask("GET /metrics", "");
     assert!(status == 200 && text.contains("beige_running_calls 5\n"), "{text}");
+    api.refuses("POST /api/gateway/restart", r#"{"agent":"a"}"#, 400, "`agent` is not a field");
     let (status, text) = api.ask("POST /api/gateway/restart", "");
     assert!(status == 202 && text.contains(r#""status":"restarting""#), "{text}");
     api.tells("restart");

@@ -14,6 +14,37 @@ fn full(linger: Duration) -> (House, TcpStream, UnixStream) {
 }
 
 #[test]
+fn half_open_connections_do_not_lock_the_owner_out() {
+    let house = House::new(patient());
+    let mut half_open = Vec::new();
+    for number in 0..300 {
+        let mut stream = house.dial();
+        if number % 2 == 0 {
+            assert!(stream.write_all(b"GET / HTTP/1.1\r\nHost: ").is_ok());
+        }
+        half_open.push(stream);
+    }
+    house.serves();
+    // The first ones gave way; nobody was left to grow.
+    assert_eq!(half_open.first_mut().map(read_all), Some(String::new()));
+}
+
+#[test]
+fn those_who_are_served_keep_their_place() {
+    let mut house = House::new(Limits { tcp_connections: 1, linger: NEVER, ..patient() });
+    let mut served = house.dial();
+    assert!(served.write_all(good("GET /wait", "").as_bytes()).is_ok());
+    house.sees("GET /wait 0 0 - owner");
+    assert_eq!(house.ask(good("GET /", "")), 503);
+    let mut stream = house.dial_unix();
+    assert!(stream.write_all(b"GET /u HTTP/1.0\r\n\r\n").is_ok());
+    assert_eq!(status(&read_all(&mut stream)), 200);
+    house.sees("GET /u 0 0 - owner");
+    house.release.take();
+    assert_eq!(status(&read_all(&mut served)), 200);
+}
+
+#[test]
 fn who_is_refused_before_its_request_is_sent_still_gets_the_answer() {
     fn check(mut client: impl Read + Write) {
         let mut start = [0; 12];
