@@ -60,7 +60,8 @@ A session is named by its ID, as `list` prints it, or by the key that means it,
 such as cli:assistant:work. All of it works with and without a gateway.
 
 list    the sessions of this home, the one that was written last first: when,
-        whose, ID, number of messages, key, and its name or first message
+        whose, ID, number of messages, key, in brackets the model that was
+        chosen for it, if one was, and its name or first message
   --all    also those that an agent started
   --json   one JSON document: {\"sessions\": [...]}
 show    one conversation, the oldest message first
@@ -248,7 +249,9 @@ fn row(session: &Listed, width: Option<usize>) -> String {
         padded(&in_one_line(&session.session_id), 22),
         session.messages,
     );
-    let line = format!("{start}{}  {}", padded(&in_one_line(key), 20), in_one_line(said));
+    let model = session.model.as_ref().map(|it| in_one_line(&format!("[{it}] ")));
+    let model = model.unwrap_or_default();
+    let line = format!("{start}{}  {model}{}", padded(&in_one_line(key), 20), in_one_line(said));
     let line = line.trim_end();
     match width {
         // The text gives way, then the key; what is before them names it.
@@ -311,7 +314,8 @@ fn show(store: &Store, session: &str) -> Result<()> {
 fn heading(session: &Listed) -> String {
     let (id, agent) = (in_one_line(&session.session_id), in_one_line(&session.agent_name));
     let mut text = format!("session   {id}\nagent     {agent}\n");
-    let further = [("key", session.key.as_deref()), ("name", session.name.as_deref())];
+    let model = session.model.as_ref().map(ToString::to_string);
+    let further = [("key", &session.key), ("name", &session.name), ("model", &model)];
     for (what, value) in further {
         if let Some(value) = value {
             text.push_str(&format!("{what:<10}{}\n", in_one_line(value)));
@@ -446,6 +450,7 @@ fn removed(found: &Found) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ModelRef;
 
     #[track_caller]
     fn check(arguments: &[&str], want: Option<Request>) {
@@ -526,5 +531,9 @@ mod tests {
             assert!(row.contains("  20261130-041634-k8kod2     12  "), "{row}");
         }
         assert!(row(&session, None).ends_with("那\n"));
+        let model = Some(ModelRef { provider: "q".into(), model: "n\u{1b}".into() });
+        let chosen = Listed { model, name: Some("taxes".into()), ..session };
+        assert!(row(&chosen, None).ends_with("  [q/n\\u{1b}] taxes\n"), "{}", row(&chosen, None));
+        assert!(heading(&chosen).contains("\nmodel     q/n"), "{}", heading(&chosen));
     }
 }

@@ -41,7 +41,7 @@ pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 pub use sessions::SessionChange;
 pub use subscription::{Detail, Subscriber, Subscription, Told};
 pub use turns::PromptRequest;
-pub use view::{AgentView, ConfigView, Health, ModelView, ProviderLoad};
+pub use view::{AgentView, ConfigView, CoolingModel, Health, ModelView, ProviderLoad};
 
 use crate::audit::Audit;
 use crate::clock;

@@ -5,7 +5,7 @@ use super::Handle;
 use crate::clock::now;
 use crate::config::ModelRef;
 use crate::error::{Error, Kind, Result};
-use crate::session::{Listed, Page, Told, Which};
+use crate::session::{Listed, Page, Told, Which, is_like_an_id};
 use crate::worker::Cancel;
 
 /// A change to the sessions of an agent.
@@ -92,9 +92,10 @@ impl Handle {
         Ok(store.listed(&found))
     }
 
-    /// Chooses the model that an agent's session begins with from now on. The
-    /// session need not exist yet; it must not be another agent's, and the
-    /// model one that the agent may use.
+    /// Chooses the model that an agent's session begins with from now on. A key
+    /// need not have a session yet, an id must: [`Kind::Missing`] with the
+    /// nearest. The session must not be another agent's, and the model one that
+    /// the agent may use.
     pub fn choose_model(&self, agent: &str, session_key: &str, model: &ModelRef) -> Result<()> {
         self.require_agent(agent)?;
         let _entered = self.engine.running.enter(&Cancel::never())?;
@@ -112,6 +113,8 @@ impl Handle {
             return Ok(session.to_owned());
         }
         match store.find(Some(agent), session) {
+            // Nobody would ever prompt under it: a choice for it would be lost.
+            Err(missing) if is_like_an_id(session) => Err(missing),
             Err(_) => Ok(session.to_owned()),
             Ok(found) => store.listed(&found).key.ok_or_else(|| {
                 let text = format!("the session `{session}` has no key any more; resume it first");
