@@ -90,9 +90,8 @@ impl Recorder {
                 call.arguments = masked_value(call.arguments, &text);
                 Event::ToolCall(call)
             }
-            // Of these, who joins them finds no secret either by now.
-            Event::Text(_) | Event::Thinking(_) => event,
-            Event::Usage(_) | Event::Stop(_) => event,
+            // Texts and thoughts are masked by now, all of them together.
+            Event::Text(_) | Event::Thinking(_) | Event::Usage(_) | Event::Stop(_) => event,
         }
     }
 

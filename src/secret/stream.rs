@@ -60,7 +60,7 @@ impl MaskedStream {
     }
 }
 
-impl<Kind: Ord> MaskedStreams<Kind> {
+impl<Kind: Copy + Ord> MaskedStreams<Kind> {
     /// Before their first piece.
     pub fn new(redactor: &Redactor) -> Self {
         Self { redactor: redactor.clone(), streams: BTreeMap::new() }
@@ -74,11 +74,8 @@ impl<Kind: Ord> MaskedStreams<Kind> {
 
     /// What is still held of each, masked, in the order of the kinds and where
     /// it is anything: nothing more is waited for.
-    pub fn rest(&mut self) -> Vec<(Kind, String)>
-    where
-        Kind: Clone,
-    {
-        let rests = self.streams.iter_mut().map(|(kind, it)| (kind.clone(), it.rest()));
+    pub fn rest(&mut self) -> Vec<(Kind, String)> {
+        let rests = self.streams.iter_mut().map(|(kind, it)| (*kind, it.rest()));
         rests.filter(|it| !it.1.is_empty()).collect()
     }
 }

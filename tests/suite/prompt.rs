@@ -762,4 +762,18 @@ fn a_secret_around_other_pieces_of_an_answer_is_shown_and_stored_nowhere() {
     });
     let want = ["it is ••••, tr0", "ub4dor&3-horse. ••••!"];
     assert_eq!(texts.collect::<Vec<_>>(), want);
+    // What another program has written is told without it, too.
+    let [header, .., end] = &stored[..] else { panic!("{stored:#?}") };
+    let content = json!([{"type": "text", "text": "tr0ub4"}, {"type": "thinking", "thinking": "x"},
+        {"type": "text", "text": "dor&3-horse"}]);
+    let entry = json!({"type": "message", "id": "0badcafe", "parentId": end["id"],
+        "timestamp": header["timestamp"], "message": {"role": "assistant", "content": content}});
+    let list = world.get("/api/agents/a/sessions/api%3A1").json();
+    let file = list["session"]["sessionFile"].as_str().expect("a file").to_owned();
+    let text = fs::read_to_string(&file).expect("a session file");
+    fs::write(&file, format!("{text}{entry}\n")).expect("written");
+    let history = world.get("/api/agents/a/sessions/api%3A1").json();
+    let last = history["messages"].as_array().and_then(|it| it.last()).expect("a message");
+    let texts = ["0", "2"].map(|it| last["message"].pointer(&format!("/content/{it}/text")));
+    assert_eq!(texts, [Some(&json!("")), Some(&json!("••••"))]);
 }
