@@ -6,6 +6,7 @@ use crate::clock::now;
 use crate::config::ModelRef;
 use crate::error::{Error, Kind, Result};
 use crate::session::{Listed, Page, Told, Which, is_like_an_id};
+use crate::turn::masked_message;
 use crate::worker::Cancel;
 
 /// A change to the sessions of an agent.
@@ -49,7 +50,8 @@ impl Handle {
     }
 
     /// Tells an agent's session, by key or id: what it is, then its messages,
-    /// the oldest of the page first. Answers whether there are older ones.
+    /// the oldest of the page first, with no known secret in what a model said.
+    /// Answers whether there are older ones.
     pub fn session_history(
         &self,
         agent: &str,
@@ -61,7 +63,10 @@ impl Handle {
         self.require_agent(agent)?;
         let found = self.engine.store.find(Some(agent), session)?;
         first(self.engine.store.listed(&found));
-        self.engine.store.history(&found, page, each)
+        self.engine.store.history(&found, page, &mut |mut told| {
+            told.message = masked_message(told.message, &self.engine.redactor);
+            each(told)
+        })
     }
 
     /// Changes an agent's sessions; answers the session as it then is, or as
