@@ -257,4 +257,3 @@ fn a_line_that_lacks_only_its_newline_is_a_record() {
         Report { records: 4, files: 1, first: Some(1), last: Some(4), ..Report::default() }
     );
 }
-

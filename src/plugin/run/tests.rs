@@ -263,4 +263,3 @@ fn a_bound_inside_a_character_leaves_no_half_of_it() {
         assert_eq!(text_of(&captured, &Redactor::new()), want, "{limit}");
     }
 }
-

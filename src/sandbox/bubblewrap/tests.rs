@@ -268,4 +268,3 @@ fn the_next_step_follows_from_what_is_known_and_seen() {
     check(Some(&known), "other", true, true, Step::Replace(one));
     check(Some(&known), "other", false, true, Step::Make);
 }
-
