@@ -10,6 +10,9 @@ use super::Resident;
 /// After how many in a row it is no hiccup.
 const MOST_IN_A_ROW: u32 = 3;
 
+/// Characters of a reason, which may be the words of something in the sandbox.
+const MOST_OF_A_REASON: usize = 200;
+
 /// What is known of one agent's sandbox.
 #[derive(Debug, Default)]
 pub(super) struct Detours(Mutex<Known>);
@@ -30,10 +33,10 @@ impl Detours {
     }
 
     /// One did not, past that first process; whether it is now to be told.
-    pub(super) fn one(&self, resident: Resident, why: String) -> bool {
+    pub(super) fn one(&self, resident: Resident, why: &str) -> bool {
         let mut known = self.known();
         known.in_a_row = known.in_a_row.saturating_add(1);
-        known.why = why;
+        known.why = why.chars().filter(|it| !it.is_control()).take(MOST_OF_A_REASON).collect();
         known.in_a_row >= MOST_IN_A_ROW && known.told.replace(resident) != Some(resident)
     }
 
@@ -56,12 +59,14 @@ mod tests {
     fn what_lasts_is_told_once_of_each_first_process_and_is_over_with_the_first_that_goes_in() {
         let detours = Detours::default();
         let resident = |pid| Resident { pid, started: 1 };
-        let one = |pid, why: &str| detours.one(resident(pid), why.into());
+        let one = |pid, why: &str| detours.one(resident(pid), why);
         assert!(!one(7, "a") && !one(7, "b"));
         detours.none();
         assert!(!one(7, "a") && !one(7, "b"));
         assert_eq!(detours.why(), None);
-        assert!(one(7, "c") && !one(7, "d"));
+        assert!(one(7, "c") && !one(7, &("d\n".to_owned() + &"é".repeat(300))));
+        assert_eq!(detours.why(), Some("d".to_owned() + &"é".repeat(199)));
+        assert!(!one(7, "d"));
         assert_eq!(detours.why().as_deref(), Some("d"));
         detours.none();
         assert_eq!(detours.why(), None);

@@ -142,7 +142,7 @@ impl AgentSandbox {
         *waited += tried.elapsed();
         Ok(match ended {
             End::Over(over) => {
-                self.note_detour(why);
+                self.note_detour(&why);
                 Try::Over(over, Way::Program, entered.complaint())
             }
             End::Signalled(number) => Try::Signalled(number),
@@ -158,7 +158,7 @@ impl AgentSandbox {
 
     /// A call was let in past the link. Where its first process is not seen, or
     /// has ended, that is as it must be.
-    fn note_detour(&self, why: String) {
+    fn note_detour(&self, why: &str) {
         let resident = self.sandbox.resident().filter(|it| it.serves());
         if resident.is_some_and(|it| self.detours.one(it, why))
             && let Some(trouble) = self.trouble()
