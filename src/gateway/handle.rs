@@ -54,6 +54,7 @@ impl Handle {
         let troubles = [audit.as_ref().err(), sessions.as_ref().err()];
         let troubles = troubles.into_iter().flatten().map(ToString::to_string);
         let troubles = troubles.chain(reload_error.clone());
+        let slow = equipment.values().filter_map(|it| it.sandbox.trouble());
         Health {
             status: if self.is_draining() { "draining" } else { "ok" },
             version: env!("CARGO_PKG_VERSION"),
@@ -68,7 +69,7 @@ impl Handle {
             providers: engine.providers.load().into_iter().map(ProviderLoad::from).collect(),
             cooling: self.cooling(),
             reload_error,
-            degraded: troubles.chain(unusable.values().cloned()).collect(),
+            degraded: troubles.chain(unusable.values().cloned()).chain(slow).collect(),
         }
     }
 
