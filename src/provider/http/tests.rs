@@ -12,6 +12,7 @@ use crossbeam_channel::unbounded;
 use super::*;
 use crate::config::{Endpoint, Timeouts};
 use crate::provider::Delta;
+use crate::provider::large::LargeAnswers;
 use crate::provider::pool::tests::Plain;
 use crate::provider::pool::{Patience, Pool};
 use crate::secret::Secret;
@@ -46,7 +47,7 @@ fn endpoint(base_url: String) -> Endpoint {
 fn pool(endpoint: &Endpoint) -> Pool {
     let target = Arc::new(Target::new("p", endpoint, ("Authorization", "Bearer ")));
     let make = move || Box::new(Post::new(Arc::clone(&target))) as Box<dyn Carrier>;
-    Pool::new("p", NonZeroUsize::new(1), Box::new(make))
+    Pool::new("p", NonZeroUsize::new(1), LargeAnswers::default(), Box::new(make))
 }
 
 #[test]
