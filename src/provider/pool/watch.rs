@@ -254,6 +254,9 @@ mod tests {
         check(60, &[Event::Sent, heard(), heard()], late(Limit::Idle(seconds(10))));
         check(60, &[heard(), Event::Crowded], late(Limit::Crowded(seconds(10))));
         check(5, &[heard()], late(Limit::Inactivity(seconds(5))));
+        let crowded = Limit::Crowded(seconds(10)).fault("p");
+        let part = "`llm.providers.p.concurrency`";
+        assert!(matches!(&crowded, Fault::Ours(it) if it.contains(part)), "{crowded:?}");
         check(5, &[heard(), Event::Refused], Some(Expired::Refusal));
         check(5, &[heard(), Event::Whole], Some(Expired::Tail));
     }
