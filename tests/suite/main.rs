@@ -52,6 +52,7 @@ mod shells;
 mod siege;
 mod socket;
 mod support;
+mod terminal;
 mod text_tools;
 mod tools;
 mod usage;
