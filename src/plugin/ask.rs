@@ -81,9 +81,7 @@ fn output(tool: &Tool, mut answer: Value, call: &RunCall<'_>, cap: usize) -> Res
     // Whatever it is: an index that takes something out panics for no object.
     match answer.get_mut("output").map(Value::take).unwrap_or_default() {
         Value::String(text) => Ok(bounded(text, exit_code, call, cap)),
-        Value::Null if answer["exitCode"].is_number() => {
-            Ok(Output::of("", exit_code))
-        }
+        Value::Null if answer["exitCode"].is_number() => Ok(Output::of("", exit_code)),
         _ => {
             let (plugin, name) = (&tool.plugin, &tool.name);
             let what = format!("plugin '{plugin}' answers `{name}` without `output`, a string");
@@ -93,12 +91,7 @@ fn output(tool: &Tool, mut answer: Value, call: &RunCall<'_>, cap: usize) -> Res
 }
 
 /// The text up to the bound, with a note on what is missing.
-pub(super) fn bounded(
-    mut text: String,
-    exit_code: i32,
-    call: &RunCall<'_>,
-    cap: usize,
-) -> Output {
+pub(super) fn bounded(mut text: String, exit_code: i32, call: &RunCall<'_>, cap: usize) -> Output {
     if text.len() <= cap {
         return Output::of(text, exit_code);
     }

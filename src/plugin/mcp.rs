@@ -88,7 +88,7 @@ pub fn call(
     cap: usize,
 ) -> Result<Output> {
     check_args(call.args)?;
-    if tool.name != tool.plugin {
+    if !tool.is_whole() {
         let what = format!(
             "plugin '{}' is a plain MCP server, whose tools are called as `{0} TOOL`, not by `{}`",
             tool.plugin, tool.name
@@ -290,5 +290,40 @@ impl Server {
 
     fn breaker(&self) -> MutexGuard<'_, Breaker> {
         self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_was_outdated_while_it_came_is_not_kept() {
+        let (server, empty) = (Server::default(), Arc::default());
+        server.keep(server.outdate(), &empty);
+        assert!(server.shelf().is_current);
+        let asked = server.shelf().version;
+        server.outdate();
+        server.keep(asked, &empty);
+        assert!(!server.shelf().is_current);
+    }
+
+    #[test]
+    fn the_prompt_keeps_an_old_list_until_there_is_a_new_one() {
+        let server = Server::default();
+        assert_eq!(server.commands("p"), None);
+        server.keep(0, &Arc::default());
+        let known = server.commands("p");
+        assert!(known.is_some());
+        server.outdate();
+        assert_eq!(server.commands("p"), known);
+    }
+
+    #[test]
+    fn what_was_begun_as_a_task_has_a_name() {
+        assert_eq!(task_id(json!({"task": {"taskId": "a"}})), Ok(json!({"taskId": "a"})));
+        for none in [Value::Null, json!(7), json!({"task": {}}), json!({"content": []})] {
+            assert!(task_id(none).is_err());
+        }
     }
 }

@@ -340,6 +340,11 @@ impl Tool {
         agents_own.map_or_else(|| self.config.clone(), |it| merge(&self.config, it))
     }
 
+    /// Whether its name is the plugin's, and no part of it.
+    fn is_whole(&self) -> bool {
+        self.name == self.plugin
+    }
+
     fn context_text(&self, commands: &[String]) -> String {
         let mut text = format!("### {}\n{}\n", self.name, self.description);
         if !commands.is_empty() {

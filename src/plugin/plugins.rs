@@ -81,7 +81,8 @@ impl Plugins {
     /// ([`Registry::context_text`]). Of a plain MCP server it is what the
     /// server lists, once that is known; nobody is asked for it.
     pub fn context_text(&self, tools: &[String]) -> String {
-        self.registry.context_text(tools, &|tool| self.host(tool)?.mcp().commands(&tool.name))
+        let commands = |tool: &Tool| self.host(tool)?.mcp().commands(&tool.name);
+        self.registry.context_text(tools, &|tool| commands(tool).filter(|_| tool.is_whole()))
     }
 
     fn host(&self, tool: &Tool) -> Option<&Host> {

@@ -20,7 +20,9 @@ fn with_server(world: &World) {
     world.write_config(&agent, "");
     let text = fs::read_to_string(world.config_file()).expect("a config");
     let entry = format!("plugins: {{ p: {{ path: '{}' }}, ", folder.display());
-    fs::write(world.config_file(), text.replace("plugins: { ", &entry)).expect("written");
+    let text = text.replace("plugins: { ", &entry);
+    let text = text.replace("port: 0", "port: 0, log: { level: 'debug' }");
+    fs::write(world.config_file(), text).expect("written");
 }
 
 fn world_with_server() -> World {
@@ -102,6 +104,7 @@ fn a_server_changes_its_tools_while_one_runs() {
     prints(world, "p late; p lists", "here\n2\n");
     let log = world.gateway_log();
     assert!(log.contains("p: slow has begun"), "{log}");
+    assert!(log.contains("p: progress 1 of 2: half way"), "{log}");
 }
 
 #[test]
@@ -141,7 +144,7 @@ fn a_server_that_dies_fails_its_calls_and_the_next_one_works() {
         let many = "for i in 1 2 3 4 5 6; do (p slow; echo $?) & done; wait";
         let calls = scope.spawn(|| world.sh(many));
         wait_until("all wait", || {
-            world.gateway_log().matches("slow has begun").count() == 6
+            world.gateway_log().matches("WARN  p: slow has begun").count() == 6
         });
         signal(pid, "KILL");
         calls.join().expect("calls")

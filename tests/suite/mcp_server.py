@@ -87,7 +87,8 @@ def call(id, name, arguments, token):
     if name == "fail":
         return {**text("it did not work"), "isError": True}
     if name == "slow":
-        notice("notifications/progress", progressToken=token, progress=1, total=2)
+        progress = {"progress": 1, "total": 2, "message": "half way"}
+        notice("notifications/progress", progressToken=token, **progress)
         notice("notifications/message", level="warning", data="slow has begun")
         waiting.append(id)
         return None

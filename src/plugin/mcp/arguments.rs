@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 
 use super::catalog::up_to;
 use super::check::{of_another_type, unknown_key, wrong_with};
-use super::schema::Schema;
+use super::schema::{Schema, as_word};
 use crate::plugin::fields::kind_of;
 use crate::plugin::settings::Type;
 
@@ -53,7 +53,9 @@ pub(super) fn read(
 fn json_object(text: &str) -> Result<Value, Vec<String>> {
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(Value::Object(object)),
-        Ok(other) => Err(vec![format!("the arguments must be a JSON object, not {}", kind_of(&other))]),
+        Ok(other) => {
+            Err(vec![format!("the arguments must be a JSON object, not {}", kind_of(&other))])
+        }
         Err(error) => Err(vec![format!("the arguments are no JSON: {error}")]),
     }
 }
@@ -159,15 +161,17 @@ impl<'s> Words<'s> {
                 let items = self.schema.items(schema);
                 words.iter().map(|it| value(items, it, 1)).collect()
             }
-            (_, Some(_)) => Err(format!("`{at}` is given {} times, and takes one value", words.len())),
+            (_, Some(_)) => {
+                Err(format!("`{at}` is given {} times, and takes one value", words.len()))
+            }
             (_, None) => words.iter().map(|it| value(None, it, 1)).collect(),
         }
     }
 
     /// A word as a value that suits the schema.
     fn value(&self, at: &str, schema: &'s Value, text: &str, depth: u32) -> Result<Value, String> {
-        let named = |it: &&Value| it.as_str().map_or_else(|| it.to_string() == text, |it| it == text);
-        if let Some(allowed) = self.schema.allowed(schema).into_iter().find(named) {
+        let mut allowed = self.schema.allowed(schema).into_iter();
+        if let Some(allowed) = allowed.find(|it| as_word(it) == text) {
             return Ok(allowed.clone());
         }
         let types = self.schema.types(schema);
@@ -206,7 +210,8 @@ fn scalar(of: Type, text: &str) -> Option<Value> {
 }
 
 fn number(text: &str) -> Option<Value> {
-    let whole = || text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
+    let whole =
+        || text.parse::<i64>().map(Number::from).or_else(|_| text.parse::<u64>().map(Number::from));
     let number = whole().ok().or_else(|| Number::from_f64(text.parse().ok()?));
     number.map(Value::Number)
 }
@@ -300,7 +305,10 @@ mod tests {
         check(&["--either"], json!({"either": true}));
         check(&["--either", "word"], json!({"either": "word"}));
         refused(&["--loud=7"], "`--loud` must be a boolean, not `7`");
-        refused(&["--loud", "7"], "`7` stands alone; arguments are `--key value`, or one JSON object");
+        refused(
+            &["--loud", "7"],
+            "`7` stands alone; arguments are `--key value`, or one JSON object",
+        );
     }
 
     #[test]
@@ -328,10 +336,7 @@ mod tests {
             &["--text", "--loud"],
             "`--text` needs a value; one that begins with `--` is written `--text=VALUE`",
         );
-        refused(
-            &["word"],
-            "`word` stands alone; arguments are `--key value`, or one JSON object",
-        );
+        refused(&["word"], "`word` stands alone; arguments are `--key value`, or one JSON object");
         refused(&["--", "x"], "`--` stands alone; arguments are `--key value`, or one JSON object");
         let known = "any, count, either, loud, maybe, mode, point, ratio, sizes, tags, text, wound";
         let unknown = "`--txt` is unknown; did you mean `text`?; known: ";
@@ -344,8 +349,7 @@ mod tests {
     fn an_open_schema_takes_what_it_does_not_know() {
         let open = json!({"properties": {"a": {"type": "string"}}, "required": ["a"]});
         let taken = json!({"a": "1", "n": 5, "t": "x", "flag": true, "m": [1, "b"]});
-        let args =
-            ["--a", "1", "--n", "5", "--t", "x", "--flag", "--m", "1", "--m", "b"];
+        let args = ["--a", "1", "--n", "5", "--t", "x", "--flag", "--m", "1", "--m", "b"];
         check_with(&open, &args, Ok(taken));
         check_with(&open, &["--n", "5"], Err("`a` is missing"));
         check_with(&json!(null), &["--n", "5"], Ok(json!({"n": 5})));

@@ -194,10 +194,11 @@ mod tests {
         let list = with(json!({"type": "array", "items": {"type": "object",
             "properties": {"n": {"type": "integer"}}, "required": ["n"]}}));
         check(list.clone(), json!({"x": [{"n": 1}, {"n": 2.0}]}), &[]);
-        check(list, json!({"x": [{"n": 1.5}, {}]}), &[
-            "`x[0].n` must be an integer, not a number",
-            "`x[1].n` is missing",
-        ]);
+        check(
+            list,
+            json!({"x": [{"n": 1.5}, {}]}),
+            &["`x[0].n` must be an integer, not a number", "`x[1].n` is missing"],
+        );
         let kinds = with(json!({"enum": ["a", "b"]}));
         check(kinds.clone(), json!({"x": "b"}), &[]);
         check(kinds, json!({"x": "c"}), &["`x` must be one of \"a\", \"b\""]);
@@ -212,7 +213,11 @@ mod tests {
         either["$defs"] = json!({"p": {"type": "object", "required": ["y"]}});
         check(either.clone(), json!({"x": "a"}), &[]);
         check(either.clone(), json!({"x": {"y": 1}}), &[]);
-        check(either.clone(), json!({"x": 7}), &["`x` must be a string or an object, not a number"]);
+        check(
+            either.clone(),
+            json!({"x": 7}),
+            &["`x` must be a string or an object, not a number"],
+        );
         check(either, json!({"x": {}}), &["`x.y` is missing"]);
     }
 

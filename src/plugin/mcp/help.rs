@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use super::catalog::{Catalog, Listed, up_to};
-use super::schema::Schema;
+use super::schema::{Schema, as_word};
 use crate::plugin::fields::did_you_mean;
 use crate::plugin::settings::Type;
 
@@ -222,15 +222,11 @@ fn fields(schema: Schema<'_>, of: &Value, depth: u32) -> String {
 
 fn values(values: &[&Value], separator: &str) -> String {
     let mut told: Vec<String> =
-        values.iter().take(MOST_VALUES).map(|it| shortened(&plain(it), FIRST_LINE)).collect();
+        values.iter().take(MOST_VALUES).map(|it| shortened(&as_word(it), FIRST_LINE)).collect();
     if values.len() > MOST_VALUES {
         told.push("…".to_owned());
     }
     told.join(separator)
-}
-
-fn plain(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 /// On one line, and no longer than that.

@@ -90,7 +90,11 @@ impl Reading {
             return self.line(&format!("[{what}: {size} bytes left out, the answer is too large]"));
         }
         self.bytes += size;
-        self.answered.files.push(SavedFile { what: what.to_owned(), ending: ending(mime_type), bytes });
+        self.answered.files.push(SavedFile {
+            what: what.to_owned(),
+            ending: ending(mime_type),
+            bytes,
+        });
     }
 
     /// Ends with a newline, however it came.
@@ -108,7 +112,8 @@ fn one_line(value: &Value) -> String {
 
 /// Base64 as servers write it: with line ends in it or not, padded or not.
 fn decoded(data: &str) -> Option<Vec<u8>> {
-    let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    let config =
+        GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
     let engine = GeneralPurpose::new(&STANDARD, config);
     if !data.contains(char::is_whitespace) {
         return engine.decode(data).ok();
@@ -173,7 +178,8 @@ mod tests {
     fn resources_are_named() {
         let resource = json!({"type": "resource", "resource": {"uri": "a://b", "text": "c"}});
         check(json!({"content": [resource]}), "a://b:\nc\n", false);
-        let link = json!({"type": "resource_link", "uri": "a://b", "name": "n", "description": "d\ne"});
+        let link =
+            json!({"type": "resource_link", "uri": "a://b", "name": "n", "description": "d\ne"});
         check(json!({"content": [link, {"type": "resource_link"}]}), "a://b n: d e\n", false);
     }
 

@@ -154,6 +154,11 @@ pub(super) fn own_alternatives(schema: &Value) -> Vec<&[Value]> {
     lists.map(Vec::as_slice).filter(|it| !it.is_empty()).collect()
 }
 
+/// A value as a word of a command: text as it is, all else as JSON.
+pub(super) fn as_word(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
 fn own_properties(schema: &Value) -> Option<impl Iterator<Item = (&str, &Value)>> {
     let properties: &Map<String, Value> = schema.get("properties")?.as_object()?;
     Some(properties.iter().map(|(name, it)| (name.as_str(), it)))
