@@ -10,6 +10,7 @@ pub mod manifest;
 pub mod package;
 pub mod run;
 pub mod settings;
+pub mod skills;
 
 mod child;
 mod fields;
@@ -23,6 +24,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub(crate) use fields::kind_of;
+pub use skills::Skills;
 
 use crate::config::{self, Findings, Home, KeyPath};
 use crate::error::Result;

@@ -50,6 +50,7 @@ mod sandbox;
 mod sessions;
 mod shells;
 mod siege;
+mod skills;
 mod socket;
 mod support;
 mod text_tools;

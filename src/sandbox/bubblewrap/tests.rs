@@ -15,6 +15,7 @@ use rustix::process::geteuid;
 
 use super::*;
 use crate::config::{Network, UserChoice};
+use crate::sandbox::Shown;
 use crate::sandbox::lock::Lock;
 use crate::sandbox::prepare::prepare;
 use crate::sandbox::prepare::tests::Scratch;
@@ -40,7 +41,8 @@ fn sandbox_with(
     let client = scratch.client(format!("#!/bin/sh\n{script}").as_bytes());
     let packages = BTreeMap::from([("kv".to_owned(), scratch.path.join("package"))]);
     fs::create_dir_all(&packages["kv"]).unwrap();
-    let mut spec = prepare(&scratch.home, &scratch.agent(&["kv"]), &packages, &client).unwrap();
+    let shown = Shown { packages, ..Shown::default() };
+    let mut spec = prepare(&scratch.home, &scratch.agent(&["kv"]), shown, &client).unwrap();
     adjust(&mut spec, &mut host);
     Some(Bubblewrap::new(spec, host).unwrap())
 }
@@ -388,7 +390,7 @@ fn check_refused(adjust: impl FnOnce(&mut Spec, &mut HostLayout), want: &str) {
     let scratch = Scratch::new();
     let mut agent = scratch.agent(&[]);
     agent.sandbox.user = UserChoice::Ids { uid: 1234, gid: 1234 };
-    let mut spec = prepare(&scratch.home, &agent, &BTreeMap::new(), &scratch.client(b"")).unwrap();
+    let mut spec = prepare(&scratch.home, &agent, Shown::default(), &scratch.client(b"")).unwrap();
     let mut host = HostLayout {
         bwrap: "/usr/bin/bwrap".into(),
         setpriv: None,
