@@ -70,9 +70,10 @@ fn other_skills_make_another_sandbox_and_another_text_does_not() {
         configure(world, "'review', 'pdf'");
         world.sh("touch /tmp/here; ls /skills/pdf").expect(0);
         write(world, "pdf/SKILL.md", "---\nname: pdf\ndescription: New.\n---\nCall qpdf.\n");
-        assert!(world.sh("cat /skills/pdf/SKILL.md").expect(0).text().contains("Call qpdf."));
+        let line = "test -e /tmp/here && cat /skills/pdf/SKILL.md";
+        assert!(world.sh(line).expect(0).text().ends_with("Call qpdf.\n"));
         configure(world, "'review'");
-        let line = "test -e /skills/pdf || echo gone; cat /skills/review/README.md";
+        let line = "test -e /tmp/here && echo same; test -e /skills/pdf || echo gone; cat /skills/review/README.md";
         assert_eq!(world.sh(line).expect(0).text(), "gone\nAlways be kind to authors.\n");
     });
 }
@@ -129,7 +130,7 @@ fn what_is_wrong_with_skills_is_found_with_its_place() {
     );
     write(&world, "odd/SKILL.md", "---\nname: odd\ndescription: [a]\n---\n");
     let skills =
-        "skills: {\n review: { path: './skills/review' },\n odd: { path: './skills/odd' },\n}";
+        "skills: {\n review: { path: './skills/review' },\n odd: { path: './skills/odd' },\n},";
     world.write_config(&world.agent("a", "", "skills: ['review', 'reviw', 'odd'],"), skills);
     let found = findings(&world, 78);
     let [first, second, third] = found.as_slice() else { panic!("{found:#?}") };
@@ -152,29 +153,26 @@ fn what_is_wrong_with_skills_is_found_with_its_place() {
 fn a_skill_that_an_agent_could_change_on_the_host_is_refused() {
     let world = some_world();
     let shared = world.root.join("shared");
-    fs::create_dir_all(&shared).expect("a folder");
-    let inside = world.workspace("a").join("mine");
-    for (place, mount, want) in [
-        (inside.clone(), "", "which the agent `a` can write to"),
-        (shared.join("mine"), "", ""),
-        (shared.join("mine"), ":ro", ""),
-        (shared.join("mine"), "rw", "which the agent `a` can write to"),
+    let mine = shared.join("mine");
+    let writes = "which the agent `a` can write to";
+    for (place, mounts, want) in [
+        (world.workspace("a").join("mine"), "", writes),
+        (mine.clone(), "", ""),
+        (mine.clone(), "'./shared': '/shared:ro'", ""),
+        (mine.clone(), "'./shared': '/shared'", writes),
+        (mine, "'./shared/mine/deep': '/deep'", writes),
         (world.home(), "", "is or contains the state folder"),
         (world.root.clone(), "", "is or contains the state folder"),
     ] {
-        let _ = fs::create_dir_all(&place);
+        fs::create_dir_all(place.join("deep")).expect("a folder");
         fs::write(place.join("SKILL.md"), "---\nname: mine\ndescription: d\n---\n")
             .expect("written");
-        let mount = match mount {
-            "" => String::new(),
-            it => format!("extraMounts: {{ './shared': '/shared{}' }},", it.replace("rw", "")),
-        };
         let skills = format!("skills: {{ mine: {{ path: '{}' }} }},", place.display());
-        world.write_config(&world.agent("a", &mount, "skills: ['mine'],"), &skills);
+        let mounts = format!("extraMounts: {{ {mounts} }},");
+        world.write_config(&world.agent("a", &mounts, "skills: ['mine'],"), &skills);
         let found = findings(&world, if want.is_empty() { 0 } else { 78 });
-        assert_eq!(found.iter().filter(|it| it.contains(want)).count(), found.len(), "{found:#?}");
         assert_eq!(found.len(), usize::from(!want.is_empty()), "{place:?}: {found:#?}");
-        fs::remove_file(place.join("SKILL.md")).expect("removed");
+        assert!(found.iter().all(|it| it.contains(want)), "{place:?}: {found:#?}");
     }
 }
 

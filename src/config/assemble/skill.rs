@@ -32,9 +32,10 @@ impl Assembly<'_> {
                 self.refuse(&path, what);
             }
             for agent in config.agents.values() {
-                let Some(place) = writable(agent).find(|it| real.starts_with(it)) else { continue };
+                let overlaps = |it: &&Path| real.starts_with(it) || it.starts_with(&real);
+                let Some(place) = writable(agent).find(overlaps) else { continue };
                 let what = format!(
-                    "the skill would lie in {}, which the agent `{}` can write to",
+                    "the skill shares files with {}, which the agent `{}` can write to",
                     place.display(),
                     agent.name
                 );
