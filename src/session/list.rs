@@ -18,7 +18,7 @@ use super::walk::{text_field, text_start};
 use crate::clock::Time;
 use crate::config::home::open_own;
 use crate::error::Result;
-use crate::message::Message;
+use crate::message::{Message, read_json};
 
 /// Bytes of a line that say what it is.
 const BEGINNING: u64 = 512;
@@ -200,7 +200,7 @@ impl Glance {
     fn take(&mut self, line: &[u8]) {
         match text_field(line, "type") {
             Some("session") if self.header.is_none() => {
-                self.header = serde_json::from_slice(line).ok();
+                self.header = read_json(line).ok();
             }
             Some("message") => {
                 self.messages += 1;
@@ -210,7 +210,7 @@ impl Glance {
                 }
             }
             Some("session_info") => {
-                let info: Option<serde_json::Value> = serde_json::from_slice(line).ok();
+                let info: Option<serde_json::Value> = read_json(line).ok();
                 let name = info.as_ref().and_then(|it| it.get("name")?.as_str()).map(on_one_line);
                 if name.is_some() {
                     self.name = name.filter(|it| !it.is_empty());
@@ -243,11 +243,12 @@ fn said(line: &[u8]) -> Option<String> {
     }
     let text = text_start(line, "text").or_else(|| text_start(line, "content"))?;
     let text = &text[..text.len().min(8 * FIRST_MESSAGE)];
-    // A cut can go through a character or an escape.
-    (0..12).find_map(|less| {
-        let cut = text.get(..text.len().checked_sub(less)?)?;
-        serde_json::from_str(&format!("\"{}\"", std::str::from_utf8(cut).ok()?)).ok()
-    })
+    // A cut can go through a character or an escape, which is not shown; half a
+    // one that stands before it is.
+    let quoted = |less| Some([b"\"", text.get(..text.len().checked_sub(less)?)?, b"\""].concat());
+    let mut pieces = (0..12).filter_map(quoted);
+    let whole = pieces.clone().find_map(|it| serde_json::from_slice(&it).ok());
+    whole.or_else(|| pieces.find_map(|it| read_json(&it).ok()))
 }
 
 /// Its beginning, with one blank for any white space.
@@ -296,6 +297,17 @@ mod tests {
         check("nonsense\n\n\u{0}\n", None, None, 0);
         // What is not ended is being written, or torn.
         check(user, None, None, 0);
+    }
+
+    #[test]
+    fn half_a_character_hides_neither_a_message_nor_a_name() {
+        let user = r#"{"type":"message","message":{"role":"user","content":"a\ud83d"}}"#;
+        let name = r#"{"type":"session_info","name":"\ude00b"}"#;
+        check(&format!("{user}\n{name}\n"), Some("a\u{fffd}"), Some("\u{fffd}b"), 1);
+        let long = "\\ud83d ".repeat(TEXT as usize);
+        let user = user.replace("a\\ud83d", &long);
+        let want = "\u{fffd} ".repeat(FIRST_MESSAGE / 2) + "…";
+        check(&format!("{user}\n"), Some(&want), None, 1);
     }
 
     #[test]

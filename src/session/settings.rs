@@ -13,6 +13,7 @@ use crate::config::ModelRef;
 use crate::config::file_lock;
 use crate::config::state_file::{self, aside, replace};
 use crate::error::{During, Kind, Result};
+use crate::message::read_json;
 
 /// Largest file that is read, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
@@ -61,7 +62,7 @@ impl Store {
         let what = format!("read the session settings {}", path.display());
         match state_file::read(&path, LARGEST).during(Kind::Internal, what)? {
             None => Ok(Some(Settings::new())),
-            Some(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Some(bytes) => Ok(read_json(&bytes).ok()),
         }
     }
 
