@@ -106,6 +106,13 @@ fn the_model_is_told_the_text_of_one_form_and_the_place_of_the_other() {
     assert_eq!(agents["agents"][1]["skillContext"], "");
     let config = world.get("/api/config").json();
     assert_eq!(config["agents"]["a"]["skills"], json!(["pdf", "review"]));
+    // Another text is told by the next start.
+    write(&world, "review/README.md", "Be quick.\n");
+    world.run(["gateway", "restart"]).expect(0);
+    server.play([says("again")]);
+    assert_eq!(world.answer("api:1", "more"), "again");
+    let system = &server.last().said()[0];
+    assert!(system.contains("Be quick.") && !system.contains("kind"), "{system}");
 }
 
 /// Findings of `config check --json` as `line:column path: message`.

@@ -69,41 +69,40 @@ pub(super) fn read(folder: &Path, name: &str) -> Result<Definition, Vec<String>>
     let folder = folder.canonicalize().map_err(|it| vec![format!("read {shown}: {it}")])?;
     let has = |file: &str| fs::symlink_metadata(folder.join(file)).is_ok();
     let mut findings = Findings::default();
-    let found = match (has(SKILL_JSON), has(SKILL_MD)) {
-        (true, _) => of_json(&folder, &mut findings),
-        (false, true) => of_front_matter(&folder, &mut findings),
-        (false, false) => Err(format!(
-            "{shown} holds neither {SKILL_JSON} nor {SKILL_MD}, one of which is needed"
-        )),
+    let (file, found) = match (has(SKILL_JSON), has(SKILL_MD)) {
+        (true, _) => (SKILL_JSON, of_json(&folder, &mut findings)),
+        (false, true) => (SKILL_MD, of_front_matter(&folder, &mut findings)),
+        (false, false) => {
+            let what = format!("{shown} holds neither {SKILL_JSON} nor {SKILL_MD}");
+            return Err(vec![what + ", one of which is needed"]);
+        }
     };
-    let definition = found.unwrap_or_else(|wrong| {
-        findings.errors.push(wrong);
-        None
-    });
-    match definition {
-        Some(it) if it.name != name => {
-            let own = it.name;
-            findings.errors.push(format!("it calls itself `{own}`; the entry must have that name"));
-            Err(findings.errors)
-        }
+    if let Some(other) = found.as_ref().filter(|it| it.name != name) {
+        let what = format!("name: it calls itself `{}`; the entry must have that name", other.name);
+        findings.errors.push(what);
+    }
+    let in_file = |it: Vec<String>| it.into_iter().map(|it| format!("{file}: {it}")).collect();
+    match found {
         Some(it) if findings.errors.is_empty() => {
-            Ok(Definition { warnings: findings.warnings, ..it })
+            Ok(Definition { warnings: in_file(findings.warnings), ..it })
         }
-        _ => Err(findings.errors),
+        _ => Err(in_file(findings.errors)),
     }
 }
 
-/// The form with a `skill.json`. `None` if what is wrong is among the findings.
-fn of_json(folder: &Path, findings: &mut Findings) -> Result<Option<Definition>, String> {
-    let text = read_inside(folder, SKILL_JSON)?;
-    let value: Value =
-        serde_json::from_str(&text).map_err(|it| format!("{SKILL_JSON} is not JSON: {it}"))?;
-    let mut own = Findings::default();
-    let definition = parse(folder, &value, &mut own);
-    let in_file = |it: String| format!("{SKILL_JSON}: {it}");
-    findings.errors.extend(own.errors.into_iter().map(in_file));
-    findings.warnings.extend(own.warnings.into_iter().map(in_file));
-    Ok(definition)
+/// The form with a `skill.json`.
+fn of_json(folder: &Path, findings: &mut Findings) -> Option<Definition> {
+    let text = read_inside(folder, SKILL_JSON);
+    let value = text.and_then(|it| {
+        serde_json::from_str::<Value>(&it).map_err(|it| format!("is not JSON: {it}"))
+    });
+    match value {
+        Ok(value) => parse(folder, &value, findings),
+        Err(wrong) => {
+            findings.errors.push(wrong);
+            None
+        }
+    }
 }
 
 fn parse(folder: &Path, value: &Value, findings: &mut Findings) -> Option<Definition> {
@@ -158,38 +157,34 @@ fn told(folder: &Path, named: Option<&str>, findings: &mut Findings) -> String {
             format!("{start}\n\n(The rest of {file} is left out: it is too long.)")
         }
         Err(wrong) => {
-            findings.errors.push(format!("contextFile: {wrong}"));
+            findings.errors.push(format!("contextFile: {file} {wrong}"));
             String::new()
         }
     }
 }
 
-/// The form with front matter. `None` if what is wrong is among the findings.
-fn of_front_matter(folder: &Path, findings: &mut Findings) -> Result<Option<Definition>, String> {
-    let text = read_inside(folder, SKILL_MD)?;
-    if fs::symlink_metadata(folder.join(SKILL_MD)).is_ok_and(|it| it.is_symlink()) {
-        return Err(format!(
-            "{SKILL_MD} is a link, and no link gets into a sandbox; copy the file"
-        ));
-    }
-    let matter = FrontMatter::read(&text).map_err(|it| format!("{SKILL_MD}: {it}"))?;
-    for key in matter.unknown() {
-        findings.warnings.push(format!("{SKILL_MD}: {key}: unknown key, ignored"));
-    }
-    let mut of = |key: &str| {
-        let text = matter.text(key).unwrap_or_else(|| Err(format!("`{key}` is missing")));
-        text.map_err(|it| findings.errors.push(format!("{SKILL_MD}: {it}"))).ok()
+/// The form with front matter.
+fn of_front_matter(folder: &Path, findings: &mut Findings) -> Option<Definition> {
+    let is_link = fs::symlink_metadata(folder.join(SKILL_MD)).is_ok_and(|it| it.is_symlink());
+    let text = match is_link {
+        true => Err("is a link, and no link gets into a sandbox; copy the file".to_owned()),
+        false => read_inside(folder, SKILL_MD),
     };
+    let matter = text.as_ref().map_err(String::clone).and_then(|it| FrontMatter::read(it));
+    let matter = matter.map_err(|it| findings.errors.push(it)).ok()?;
+    for key in matter.unknown() {
+        findings.warnings.push(format!("{key}: unknown key, ignored"));
+    }
+    let mut of = |key: &str| matter.text(key).map_err(|it| findings.errors.push(it)).ok();
     let (name, description) = (of("name"), of("description"));
-    let (Some(name), Some(description)) = (name, description) else { return Ok(None) };
-    Ok(Some(Definition {
-        name,
+    Some(Definition {
+        name: name?,
         folder: folder.to_owned(),
-        description: one_line(&description, findings),
+        description: one_line(&description?, findings),
         guide: Guide::InFile,
         needs: Needs::default(),
         warnings: Vec::new(),
-    }))
+    })
 }
 
 /// A description as one bounded line of words.
@@ -204,13 +199,14 @@ fn one_line(description: &str, findings: &mut Findings) -> String {
     line
 }
 
-/// The text of a file in the folder, which must be resolved.
+/// The text of a file in the folder, which must be resolved. The error is the
+/// second half of a sentence that names no file.
 fn read_inside(folder: &Path, file: &str) -> Result<String, String> {
-    let real = folder.join(file).canonicalize().map_err(|it| format!("read {file}: {it}"))?;
+    let real = folder.join(file).canonicalize().map_err(|it| format!("cannot be read: {it}"))?;
     if !real.starts_with(folder) {
-        return Err(format!("{file} leads out of the skill's folder"));
+        return Err("leads out of the skill's folder".into());
     }
-    let bytes = read_bounded(&real, LARGEST_FILE).map_err(|it| format!("{file} {it}"))?;
-    let text = String::from_utf8(bytes).map_err(|_| format!("{file} is not UTF-8 text"))?;
+    let text = String::from_utf8(read_bounded(&real, LARGEST_FILE)?);
+    let text = text.map_err(|_| "is not UTF-8 text")?;
     Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }

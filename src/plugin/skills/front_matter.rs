@@ -46,15 +46,22 @@ impl<'a> FrontMatter<'a> {
             match entries.last_mut() {
                 Some(entry) if belongs => entry.more.push(text),
                 _ if text.trim().is_empty() || text.starts_with('#') => {}
-                _ => entries.push(Entry::begin(text, line, &entries)?),
+                _ => entries.push(Entry::begin(text, line)?),
             }
         }
         Err("line 1: the front matter has no end; close it with a line `---`".into())
     }
 
-    /// The text under that key; an error says why it is none.
-    pub(super) fn text(&self, key: &str) -> Option<Result<String, String>> {
-        self.entries.iter().find(|it| it.key == key).map(Entry::text)
+    /// The text under that key; an error says why there is none.
+    pub(super) fn text(&self, key: &str) -> Result<String, String> {
+        let mut entries = self.entries.iter().filter(|it| it.key == key);
+        let entry = entries.next().ok_or_else(|| format!("`{key}` is missing"))?;
+        match entries.next() {
+            Some(it) => {
+                Err(format!("line {}: `{key}` stands in line {} already", it.line, entry.line))
+            }
+            None => entry.text(),
+        }
     }
 
     /// Keys that the convention does not know.
@@ -64,13 +71,10 @@ impl<'a> FrontMatter<'a> {
 }
 
 impl<'a> Entry<'a> {
-    fn begin(text: &'a str, line: usize, before: &[Self]) -> Result<Self, String> {
-        let Some((key, first)) = key_of(text) else {
-            return Err(format!("line {line}: expected `key: text`"));
-        };
-        match before.iter().find(|it| it.key == key) {
-            Some(it) => Err(format!("line {line}: `{key}` stands in line {} already", it.line)),
-            None => Ok(Self { line, key, first, more: Vec::new() }),
+    fn begin(text: &'a str, line: usize) -> Result<Self, String> {
+        match key_of(text) {
+            Some((key, first)) => Ok(Self { line, key, first, more: Vec::new() }),
+            None => Err(format!("line {line}: expected `key: text`")),
         }
     }
 
@@ -193,8 +197,7 @@ mod tests {
     /// The description in a front matter of these lines.
     fn description(lines: &str) -> Result<String, String> {
         let text = format!("---\nname: x\n{lines}\n---\nbody: [not read\n");
-        let matter = FrontMatter::read(&text)?;
-        matter.text("description").unwrap_or_else(|| Err("absent".into()))
+        FrontMatter::read(&text)?.text("description")
     }
 
     #[track_caller]
@@ -255,7 +258,9 @@ mod tests {
         check_refused("license: x\ndescription", "line 4: expected `key: text`");
         check_refused("description:a", "line 3: expected `key: text`");
         check_refused("a b: c", "line 3: expected `key: text`");
-        check_refused("license: x\nname: y", "line 4: `name` stands in line 2 already");
+        check_refused("license: x", "`description` is missing");
+        let twice = "description: x\nlicense: y\ndescription: z";
+        check_refused(twice, "line 5: `description` stands in line 3 already");
     }
 
     #[test]

@@ -111,7 +111,7 @@ fn what_is_wrong_with_a_skill_is_said_at_its_path() {
     );
     check_refused(
         &[("skill.json", "{")],
-        "skill.json is not JSON: EOF while parsing an object at line 1 column 1",
+        "skill.json: is not JSON: EOF while parsing an object at line 1 column 1",
     );
     check_refused(&[("skill.json", "[]")], "skill.json: the file: must be an object, is an array");
     check_refused(
@@ -120,7 +120,7 @@ fn what_is_wrong_with_a_skill_is_said_at_its_path() {
     );
     check_refused(
         &[("skill.json", r#"{"name": "y", "description": "d"}"#)],
-        "it calls itself `y`; the entry must have that name",
+        "skill.json: name: it calls itself `y`; the entry must have that name",
     );
     check_refused(
         &[("skill.json", r#"{"name": "x", "description": "d", "requires": {"tools": "git"}}"#)],
@@ -139,11 +139,11 @@ fn what_is_wrong_with_a_skill_is_said_at_its_path() {
     );
     check_refused(
         &[("SKILL.md", &format!("---\nname: x\ndescription: {}\n---\n", "é".repeat(1025)))],
-        "description: has 1025 characters, of which there may be 1024",
+        "SKILL.md: description: has 1025 characters, of which there may be 1024",
     );
     check_refused(
         &[("SKILL.md", &"a".repeat(1024 * 1024 + 1))],
-        "SKILL.md is larger than 1024 KiB",
+        "SKILL.md: is larger than 1024 KiB",
     );
     let absent = Scratch::new();
     let _ = symlink("nowhere", absent.path().join("s"));
@@ -198,11 +198,11 @@ fn nothing_outside_of_the_folder_is_read() -> std::io::Result<()> {
     let real = scratch.write("SKILL.md", "---\nname: x\ndescription: d\n---\n");
     fs::create_dir_all(scratch.path().join("s/x"))?;
     symlink(real, scratch.path().join("s/x/SKILL.md"))?;
-    check_scratch(&scratch, "SKILL.md leads out of the skill's folder");
+    check_scratch(&scratch, "SKILL.md: is a link, and no link gets into a sandbox; copy the file");
     let scratch = Scratch::new();
     scratch.write("s/x/real.md", "---\nname: x\ndescription: d\n---\n");
     symlink("real.md", scratch.path().join("s/x/SKILL.md"))?;
-    let want = "SKILL.md is a link, and no link gets into a sandbox; copy the file";
+    let want = "SKILL.md: is a link, and no link gets into a sandbox; copy the file";
     check_scratch(&scratch, want);
     Ok(())
 }
@@ -214,13 +214,14 @@ fn what_is_no_file_is_neither_opened_nor_waited_for() -> std::io::Result<()> {
         scratch.write("s/x/a", "");
         let fifo = scratch.path().join("s/x").join(name);
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU)?;
-        check_scratch(&scratch, &format!("{name} is not a regular file"));
+        check_scratch(&scratch, &format!("{name}: is not a regular file"));
     }
     let manifest = r#"{"name": "x", "description": "d", "contextFile": "."}"#;
     let want = "skill.json: contextFile: . is a folder, not a file";
     check_refused(&[("skill.json", manifest)], want);
     let manifest = r#"{"name": "x", "description": "d", "contextFile": "no.md"}"#;
-    let want = "skill.json: contextFile: read no.md: No such file or directory (os error 2)";
+    let want =
+        "skill.json: contextFile: no.md cannot be read: No such file or directory (os error 2)";
     check_refused(&[("skill.json", manifest)], want);
     let scratch = Scratch::new();
     write_json(&scratch, "x", &json!({"name": "x", "description": "d"}));
