@@ -10,12 +10,14 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use super::entry::{Body, Header};
 use super::map::{Keys, sorted};
 use super::store::{Found, Store, id_of_file};
 use super::walk::{text_field, text_start};
 use crate::clock::Time;
+use crate::config::ModelRef;
 use crate::config::home::open_own;
 use crate::error::Result;
 use crate::message::{Message, read_json};
@@ -55,6 +57,9 @@ pub struct Listed {
     /// What a person called it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The model that was chosen for it.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_choice")]
+    pub model: Option<ModelRef>,
     /// RFC 3339.
     pub created_at: String,
     /// RFC 3339: when its file was last written.
@@ -70,6 +75,12 @@ fn shown<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
 }
 
+/// As a choice is given.
+fn as_choice<S: Serializer>(model: &Option<ModelRef>, to: S) -> Result<S::Ok, S::Error> {
+    let choice = model.as_ref().map(|it| json!({ "provider": it.provider, "modelId": it.model }));
+    choice.serialize(to)
+}
+
 /// A file that is to be listed.
 struct Candidate {
     found: Found,
@@ -81,8 +92,10 @@ impl Store {
     /// Lists sessions, the one that was written last first; `each` says
     /// whether to go on.
     pub fn list(&self, which: &Which, each: &mut dyn FnMut(Listed) -> Result<bool>) -> Result<()> {
-        for candidate in self.candidates(which)? {
-            if !each(listed(&candidate.found, candidate.updated))? {
+        let chosen = self.chosen_models();
+        for Candidate { found, updated } in self.candidates(which)? {
+            let model = found.key.as_ref().and_then(|it| chosen.get(it)).cloned();
+            if !each(Listed { model, ..listed(&found, updated) })? {
                 break;
             }
         }
@@ -91,7 +104,8 @@ impl Store {
 
     /// One session as it would be listed.
     pub fn listed(&self, found: &Found) -> Listed {
-        listed(found, updated(found))
+        let chosen = found.key.as_ref().and_then(|it| self.chosen_models().remove(it));
+        Listed { model: chosen, ..listed(found, updated(found)) }
     }
 
     fn candidates(&self, which: &Which) -> Result<Vec<Candidate>> {
@@ -141,6 +155,7 @@ fn listed(found: &Found, updated: i64) -> Listed {
         agent_name: found.agent.clone(),
         key: found.key.clone(),
         name: glance.name,
+        model: None,
         created_at: began.or_else(keyed_at).unwrap_or_else(|| updated_at.clone()),
         updated_at,
         first_message: glance.first_message.unwrap_or_default(),

@@ -53,6 +53,7 @@ mod siege;
 mod skills;
 mod socket;
 mod support;
+mod terminal;
 mod text_tools;
 mod tools;
 mod usage;
