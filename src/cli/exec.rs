@@ -62,7 +62,8 @@ Standard input is read whether CMD reads it or not: in a `while read` loop, add
 </dev/null. There is no terminal for CMD.
 
 SIGINT and SIGTERM are passed to CMD; if it lives on for 10 s, or at a second
-signal, it is killed with all it started.
+signal, it is killed with all it started. Before CMD has begun the first signal
+ends the call.
 
 Exit codes: CMD's own (126 not executable, 127 not found, 128+n by signal n),
 124 the timeout expired, 125 beige failed, 2 wrong usage.

@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::origin::WITHOUT_OPAQUE;
 use super::replay::{Event, PlayedCall, PlayedStop};
-use super::{CallPiece, Delta, Failure, Fault, json};
+use super::{CallPiece, Delta, Failure, Fault, LargePlace, json};
 use crate::clock::Time;
 use crate::config::{ModelRef, Price};
 use crate::message::{Assistant, Block, Cost, StopReason, Text, Thinking, ToolCall, Usage};
@@ -38,6 +38,8 @@ pub struct Answer {
     pub message: Assistant,
     /// Its calls whose arguments did not read.
     pub broken: Vec<BrokenCall>,
+    /// What it has if it is large; kept until it is stored and told, and no longer.
+    pub large: Option<LargePlace>,
 }
 
 /// A tool call whose arguments did not read.
@@ -240,7 +242,7 @@ impl Assembly {
         }));
         message.stop_reason = stop;
         note_endpoint(&mut message, &self.endpoint);
-        Ok(Answer { message, broken })
+        Ok(Answer { message, broken, large: None })
     }
 
     /// What had come when it failed. Its tool calls are left out: none of them
@@ -257,7 +259,7 @@ impl Assembly {
         };
         partial.error_message = Some(fault.to_string());
         note_endpoint(&mut partial, &self.endpoint);
-        Box::new(Failure { fault, partial })
+        Box::new(Failure { fault, partial, large: None })
     }
 
     fn add(&mut self, part: Part) {
@@ -311,7 +313,10 @@ impl Assembly {
             if let Some(name) = piece.name {
                 call.name = name;
             }
-            arguments.push_str(&piece.arguments);
+            match arguments.is_empty() {
+                true => *arguments = piece.arguments,
+                false => arguments.push_str(&piece.arguments),
+            }
         }
     }
 }

@@ -357,7 +357,7 @@ fn an_abort_ends_a_wait_at_once() {
 fn a_prompt_says_on_standard_error_how_long_it_waits_and_for_what() {
     for with_gateway in [false, true] {
         for form in [None, Some("--json"), Some("--stream-json")] {
-            let server = ModelServer::playing([limited("3"), says("fine")]);
+            let server = ModelServer::playing([limited("2"), says("fine")]);
             let world = some_world();
             world.model_of(&server, "", &world.agent("a", "", ""));
             if with_gateway {

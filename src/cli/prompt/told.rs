@@ -214,10 +214,11 @@ impl Told {
     }
 }
 
-/// Says what a pause of a second or more before the next try is for.
+/// Says what a pause of about a second or more before the next try is for.
 fn tell_pause(event: &Value) {
     let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
-    if millis >= 1_000 {
+    // Of a second that a server asks for, a part has passed already.
+    if millis >= 500 {
         let reason = event.get("reason").and_then(Value::as_str).unwrap_or_default();
         tell(&format!("beige prompt: waiting {} s: {reason}", millis.div_ceil(1_000)));
     }
