@@ -156,6 +156,11 @@ impl Home {
         self.data().join("plugins").join(plugin)
     }
 
+    /// Filtered copy of a skill's files, mounted at `/skills/NAME`.
+    pub fn skill(&self, skill: &str) -> PathBuf {
+        self.data().join("skills").join(skill)
+    }
+
     /// What is known of an agent's sandbox, for whoever takes it over.
     pub fn sandbox_state(&self, agent: &str) -> PathBuf {
         self.data().join("sandboxes").join(format!("{agent}.json"))
@@ -237,6 +242,7 @@ impl Home {
             self.data(),
             self.data().join("sandboxes"),
             self.data().join("packages"),
+            self.data().join("skills"),
             self.logs(),
             self.sessions(),
         ] {

@@ -38,6 +38,7 @@ pub use key_path::{KeyPath, Position, Step};
 pub use load::{Examined, Loaded, Surroundings, examine, load, load_in, locate};
 pub use nearest::nearest;
 pub use report::{Finding, Findings, Report, Severity};
+pub(crate) use source::read_bounded;
 pub use substitute::Environment;
 pub use types::{
     Agent, Api, Config, Endpoint, Gateway, HOSTS_OWN_NETWORK, Limits, LongPrompt, ModelChoice,

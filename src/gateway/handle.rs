@@ -91,7 +91,7 @@ impl Handle {
     pub fn agents(&self) -> Vec<AgentView> {
         let plugins = self.engine.toolbox.plugins();
         let equipment = self.engine.toolbox.equipment().values();
-        equipment.map(|it| AgentView::of(&it.agent, plugins)).collect()
+        equipment.map(|it| AgentView::of(&it.agent, plugins, &self.engine.skills)).collect()
     }
 
     /// The configuration without anything that is secret.

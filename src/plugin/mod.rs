@@ -17,6 +17,7 @@ pub mod package;
 pub mod rpc;
 pub mod run;
 pub mod settings;
+pub mod skills;
 
 mod child;
 mod fields;
@@ -33,6 +34,7 @@ use serde_json::Value;
 
 pub(crate) use fields::kind_of;
 pub use plugins::Plugins;
+pub use skills::Skills;
 
 use crate::config::PluginSource;
 use crate::config::{self, Findings, Home, KeyPath};

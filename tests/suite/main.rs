@@ -52,6 +52,7 @@ mod sandbox;
 mod sessions;
 mod shells;
 mod siege;
+mod skills;
 mod socket;
 mod support;
 mod terminal;

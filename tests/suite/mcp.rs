@@ -7,11 +7,12 @@ use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{World, on_each_runtime, signal, some_world, wait_until};
 
-/// Gives agent `a` the server as the plugin `p`.
-fn with_server(world: &World) {
+/// Gives agent `a` the server as the plugin `p`, whose calls may take so long.
+fn with_server(world: &World, seconds: u32) {
     let folder = world.root.join("p");
     fs::create_dir_all(&folder).expect("a folder");
-    let manifest = r#"{"name": "p", "command": ["./server"], "timeoutSeconds": 3}"#;
+    let timeout = format!("\"timeoutSeconds\": {seconds}");
+    let manifest = format!(r#"{{"name": "p", "command": ["./server"], {timeout}}}"#);
     fs::write(folder.join("plugin.json"), manifest).expect("written");
     fs::write(folder.join("server"), include_str!("mcp_server.py")).expect("written");
     let mode = fs::Permissions::from_mode(0o755);
@@ -27,7 +28,7 @@ fn with_server(world: &World) {
 
 fn world_with_server() -> World {
     let world = some_world();
-    with_server(&world);
+    with_server(&world, 120);
     world.start_gateway();
     world
 }
@@ -46,7 +47,7 @@ fn fails(world: &World, line: &str, code: i32, want: &str) {
 #[test]
 fn the_tools_of_a_server_are_commands() {
     on_each_runtime(|world| {
-        with_server(world);
+        with_server(world, 120);
         world.start_gateway();
         prints(world, "p echo --message 'two words'", "two words\n");
         prints(world, "p echo '{\"message\": \"a\", \"times\": 2}'", "a a\n");
@@ -66,7 +67,7 @@ fn help_is_made_from_what_the_server_says() {
     let list = world.sh("p").expect(0).text();
     assert!(list.contains("\n  echo — Says it again\n"), "{list}");
     assert!(list.contains("\n  pid — Names the process\n"), "a tool of the last page: {list}");
-    prints(world, "p --help | wc -l", "19\n");
+    prints(world, "p --help | wc -l", "20\n");
     let help = world.sh("p echo --help").expect(0).text();
     assert!(help.contains("More of it\n\n  --message STRING  required\n"), "{help}");
     fails(world, "p ecko", 2, "p has no tool `ecko`; did you mean `echo`?");
@@ -96,27 +97,31 @@ fn what_is_no_text_is_saved_by_the_sandbox_and_told_in_its_place() {
 fn a_server_changes_its_tools_while_one_runs() {
     let world = &world_with_server();
     fails(world, "p late", 2, "p has no tool `late`");
-    let line = "p slow & until [ \"$(p release)\" = 1 ]; do :; done; wait; p lists";
-    let change = format!("{{ {line}; }}").replace("until", "p change; until");
-    // However the two meet, the one that runs is answered.
-    let text = world.sh(&change).expect(0).text();
-    assert!(text.contains("changed\n") && text.contains("released\n"), "{text}");
-    prints(world, "p late; p lists", "here\n2\n");
+    let done = std::thread::scope(|scope| {
+        let slow = scope.spawn(|| world.sh("p slow"));
+        wait_until("it runs", || world.gateway_log().contains("p: slow has begun"));
+        prints(world, "p change; p late; p lists", "changed\nhere\n2\n");
+        prints(world, "p release", "1\n");
+        slow.join().expect("a call")
+    });
+    assert_eq!(done.expect(0).text(), "released\n");
     let log = world.gateway_log();
-    assert!(log.contains("p: slow has begun"), "{log}");
     assert!(log.contains("p: progress 1 of 2: half way"), "{log}");
 }
 
 #[test]
 fn a_call_that_is_late_or_left_is_called_off() {
-    let world = &world_with_server();
-    assert_eq!(world.sh("p never").expect(124).stderr, "timed out after 3 s\n");
+    let world = &some_world();
+    with_server(world, 5);
+    world.start_gateway();
+    assert_eq!(world.sh("p never").expect(124).stderr, "timed out after 5 s\n");
     prints(world, "p called-off", "1\n");
     prints(world, "p task", "done\n");
-    assert_eq!(world.sh("p task --hang").expect(124).stderr, "timed out after 3 s\n");
+    assert_eq!(world.sh("p task --hang").expect(124).stderr, "timed out after 5 s\n");
     // The request and the task behind it.
     prints(world, "p called-off", "3\n");
-    world.sh("timeout -s KILL 0.5 p never").expect(137);
+    let leave = "p never & until [ \"$(p nevers)\" = 2 ]; do :; done; kill -9 $!; wait";
+    world.sh(leave);
     wait_until("it is told", || world.sh("p called-off").text() == "4\n");
 }
 

@@ -21,12 +21,13 @@ TOOLS = {
     "lists": ("Counts the lists that were asked for", {}, []),
     "called-off": ("Lists what was called off", {}, []),
     "never": ("Is not answered", {}, []),
+    "nevers": ("Counts the calls of `never`", {}, []),
     "odd": ("Answers what is no answer", {}, []),
     "task": ("Works only as a task", {"hang": {"type": "boolean"}}, []),
     "die": ("Ends the server", {}, []),
     "pid": ("Names the process", {}, []),
 }
-waiting, called_off, lists = [], [], 0
+waiting, called_off, nevers, lists = [], [], [], 0
 
 
 def say(message):
@@ -106,6 +107,11 @@ def call(id, name, arguments, token):
         return text(lists)
     if name == "called-off":
         return text(len(called_off))
+    if name == "never":
+        nevers.append(id)
+        return None
+    if name == "nevers":
+        return text(len(nevers))
     if name == "odd":
         return {"odd": True}
     if name == "die":
