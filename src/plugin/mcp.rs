@@ -275,11 +275,12 @@ impl Server {
         Some(help::commands(name, &catalog))
     }
 
-    /// A list is kept unless it was outdated while it came.
+    /// A list that was outdated while it came is better than none for who
+    /// asks nobody; it stands in for no newer one.
     fn keep(&self, version: u64, catalog: &Arc<Catalog>) {
         let mut shelf = self.shelf();
-        if shelf.version == version {
-            shelf.is_current = true;
+        if !shelf.is_current {
+            shelf.is_current = shelf.version == version;
             shelf.catalog = Some(Arc::clone(catalog));
         }
     }
@@ -298,14 +299,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_that_was_outdated_while_it_came_is_not_kept() {
-        let (server, empty) = (Server::default(), Arc::default());
-        server.keep(server.outdate(), &empty);
-        assert!(server.shelf().is_current);
-        let asked = server.shelf().version;
-        server.outdate();
-        server.keep(asked, &empty);
+    fn a_list_that_was_outdated_while_it_came_serves_the_prompt_alone() {
+        let (server, list) = (Server::default(), Arc::default());
+        let asked = server.outdate();
+        let now = server.outdate();
+        server.keep(asked, &list);
         assert!(!server.shelf().is_current);
+        assert!(server.commands("p").is_some());
+        server.keep(now, &list);
+        server.keep(asked, &list);
+        assert!(server.shelf().is_current);
     }
 
     #[test]
