@@ -3,6 +3,7 @@
 //! and every reader sees a whole file. Mode and owner stay; of a link the file
 //! that it leads to is changed.
 
+use std::env;
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
@@ -14,6 +15,7 @@ use serde_json::Value;
 use crate::config::Home;
 use crate::config::edit::Draft;
 use crate::config::file_lock::{self, Held};
+use crate::config::paths::expand;
 use crate::config::report::Report;
 use crate::config::source::{decode, open_regular, read_config};
 use crate::config::state_file::sync_folder_of;
@@ -52,6 +54,20 @@ pub fn amend<T>(
 pub fn as_written(file: &Path, home: &Home) -> Result<Value> {
     let bytes = read_config(file, &home.config_file())?;
     Ok(crate::config::source::parse(file, decode(file, &bytes)?)?)
+}
+
+/// The folder that a path of the configuration means; `None` for one that only
+/// the loader can tell, since it holds a reference.
+pub fn folder_of(file: &Path, path: &str) -> Option<PathBuf> {
+    let user_home = env::var_os("HOME").filter(|it| !it.is_empty()).map(PathBuf::from);
+    let is_plain = !path.contains("${");
+    is_plain.then(|| expand(path, file.parent()?, user_home.as_deref()).ok()).flatten()
+}
+
+/// A text as it must be written so that nothing in it is replaced when the
+/// configuration is loaded.
+pub fn literal(text: &str) -> String {
+    text.replace("${", "$${")
 }
 
 /// The file that the name leads to, locked. Whoever waited for the lock of a
@@ -145,12 +161,7 @@ mod tests {
                     for save in 0..SAVES {
                         // Longer and shorter by turns.
                         let text = "x".repeat(save * 37 % 101);
-                        add(
-                            file,
-                            home,
-                            &format!("{writer}{}", save % 40),
-                            &format!("{save}{text}"),
-                        );
+                        add(file, home, &format!("{writer}{}", save % 6), &format!("{save}{text}"));
                         let read = as_written(file, home).map_err(|it| it.to_string());
                         assert!(read.is_ok(), "{read:?}");
                     }
@@ -159,10 +170,10 @@ mod tests {
         });
         let value = as_written(&file, &home).unwrap_or_default();
         for writer in ["a", "b"] {
-            for place in 0..40 {
-                let save = SAVES - 40 + place;
+            for place in 0..6 {
+                let save = SAVES - 6 + place;
                 let want = format!("{save}{}", "x".repeat(save * 37 % 101));
-                assert_eq!(value["plugins"][format!("{writer}{}", save % 40)]["path"], want);
+                assert_eq!(value["plugins"][format!("{writer}{}", save % 6)]["path"], want);
             }
         }
         assert!(fs::read_to_string(&file).is_ok_and(|it| it.starts_with("// mine\n{\n")));

@@ -36,7 +36,7 @@ mod substitute;
 #[cfg(test)]
 mod sample;
 
-pub use amend::{amend, as_written};
+pub use amend::{amend, as_written, folder_of, literal};
 pub use edit::{Draft, Written};
 pub use home::Home;
 pub use json_schema::json_schema;

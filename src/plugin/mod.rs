@@ -6,6 +6,7 @@
 //! This version knows one form of plugin, `run`: no code, each call is a
 //! process of its own on the gateway's host ([`run`]).
 
+pub mod install;
 pub mod manifest;
 pub mod package;
 pub mod run;
