@@ -44,16 +44,16 @@ pub(super) const COMMAND: Command = Command {
 
 const HELP: &str = "\
 Usage: beige plugins list [--json]
-       beige plugins install FOLDER [--force] [--yes]
+       beige plugins install FOLDER|ARCHIVE.tar.gz [--force] [--yes]
        beige plugins update [NAME]
        beige plugins remove NAME [--force]
 
 list     the plugins of the configuration: their tools, which agents have them,
          where they lie, and what is wrong with them
   --json         as one JSON array
-install  shows what every plugin in FOLDER provides and may do, copies
-         it to ~/.beige/plugins, and adds an entry to the configuration, whose
-         comments and layout stay. An entry that is there keeps its settings
+install  shows what every plugin in a folder or archive provides and may do,
+         copies it to ~/.beige/plugins, and adds an entry to the configuration,
+         whose comments and layout stay. An entry that is there keeps its settings
 update   copies installed plugins anew from where they came from: NAME, or all
 remove   takes the entry out of the configuration, and the folder away if it was
          installed there. Refused while an agent still names the plugin
@@ -116,7 +116,7 @@ fn parse(invocation: &mut Invocation) -> Result<Request> {
     Ok(match known.name {
         "list" => Request::List { json: words.json },
         "install" => Request::Install {
-            source: operand("which folder to install")?,
+            source: operand("what to install, a folder or a .tar.gz")?,
             consent: Consent { force: words.force, yes: words.yes },
         },
         "update" => Request::Update { name: words.operand },
@@ -211,7 +211,7 @@ mod tests {
         check("update", Ok(Request::Update { name: None }));
         check("remove x", Ok(Request::Remove { name: "x".into(), force: false }));
         check("remove", Err("say which plugin to remove"));
-        check("install", Err("say which folder to install"));
+        check("install", Err("say what to install, a folder or a .tar.gz"));
         check("", Err("say `list`, `install`, `update` or `remove`"));
         check("remove x y", Err("`y` is one argument too many for `beige plugins`"));
         check("list x", Err("`x` is one argument too many for `beige plugins`"));

@@ -112,6 +112,12 @@ impl Listing {
         Ok(listing)
     }
 
+    /// The path as it is kept, if that very item was listed there.
+    pub(super) fn listed(&self, path: &Path, item: &Item) -> Option<PathBuf> {
+        let path = plain(path).ok()?;
+        (self.items.get(&path) == Some(item)).then_some(path)
+    }
+
     /// Files in it, and their bytes.
     pub(super) fn size(&self) -> (usize, u64) {
         let files = self.items.values().filter(|it| matches!(it, Item::File { .. }));

@@ -8,9 +8,12 @@
 
 pub mod entry;
 
+mod archive;
 mod folder;
+mod gzip;
 mod listing;
 mod source;
+mod tar;
 
 use std::fs;
 use std::io;
@@ -23,6 +26,8 @@ use rustix::io::Errno;
 use serde_json::Value;
 
 pub use source::Source;
+
+use archive::Archive;
 
 use crate::config::Home;
 use crate::config::file_lock::{self, Held};
@@ -97,14 +102,22 @@ impl Shelf {
     /// Copies a source beside its place and checks it there.
     pub fn stage(&self, source: Source) -> Result<Staged> {
         self.refuse_own(&source)?;
-        let Source::Folder(path) = &source else {
-            let what = "archives are not supported by this version";
-            return Err(Error::new(Kind::Missing, what));
-        };
-        let listing = folder::list(path)?;
-        let plugins = plugins_in(&listing, &source)?;
         let scratch = self.scratch()?;
-        folder::copy(path, &listing, &scratch.0)?;
+        let (listing, plugins) = match &source {
+            Source::Folder(path) => {
+                let listing = folder::list(path)?;
+                let plugins = plugins_in(&listing, &source)?;
+                folder::copy(path, &listing, &scratch.0)?;
+                (listing, plugins)
+            }
+            Source::Archive(path) => {
+                let mut archive = Archive::open(path)?;
+                let listing = archive.list()?;
+                let plugins = plugins_in(&listing, &source)?;
+                archive.unpack(&listing, &scratch.0)?;
+                (listing, plugins)
+            }
+        };
         self.checked(source, &listing, &plugins, scratch)
     }
 
