@@ -1,8 +1,9 @@
-//! `beige plugins`: lists, installs, updates and removes plugins. What a plugin
+//! `beige plugins`: lists, installs, updates, removes and imports plugins. What a plugin
 //! may do is shown before it is installed, and nothing is replaced unasked. The
 //! configuration that counts is changed by its text, so that all a person wrote
 //! in it stays.
 
+mod import;
 mod install;
 mod list;
 mod remove;
@@ -27,7 +28,7 @@ const INSTALL: Takes =
 /// The command.
 pub(super) const COMMAND: Command = Command {
     name: "plugins",
-    summary: "List, install, update and remove plugins",
+    summary: "List, install, update, remove and import plugins",
     help: HELP,
     takes: NOTHING,
     actions: &[
@@ -38,6 +39,10 @@ pub(super) const COMMAND: Command = Command {
             name: "remove",
             takes: Takes { flags: &[flag(&["-f", "--force"])], operands: &[Word::Plugin] },
         },
+        Action {
+            name: "import",
+            takes: Takes { flags: &[flag(&["-f", "--force"])], operands: &[Word::File] },
+        },
     ],
     run,
 };
@@ -47,6 +52,7 @@ Usage: beige plugins list [--json]
        beige plugins install FOLDER|ARCHIVE.tar.gz [--force] [--yes]
        beige plugins update [NAME]
        beige plugins remove NAME [--force]
+       beige plugins import FILE [--force]
 
 list     the plugins of the configuration: their tools, which agents have them,
          where they lie, and what is wrong with them
@@ -57,8 +63,10 @@ install  shows what every plugin in a folder or archive provides and may do,
 update   copies installed plugins anew from where they came from: NAME, or all
 remove   takes the entry out of the configuration, and the folder away if it was
          installed there. Refused while an agent still names the plugin
+import   adds an entry for each server of an mcp.json, as editors keep it
 
-  -f, --force    install: replaces without asking; remove: also what is in use
+  -f, --force    install, import: replaces without asking; remove: also what
+                 is in use
   -y, --yes      answers yes on a terminal; without one it does not replace
   --config FILE  change this configuration
 
@@ -74,6 +82,7 @@ enum Request {
     Install { source: String, consent: Consent },
     Update { name: Option<String> },
     Remove { name: String, force: bool },
+    Import { file: String, force: bool },
 }
 
 /// The files that all of it is about.
@@ -95,6 +104,10 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
             let names = install::update(&place, name.as_deref())?;
             check(invocation, &names)
         }
+        Request::Import { file, force } => {
+            let names = import::import(&place, &file, force)?;
+            check(invocation, &names)
+        }
         Request::Remove { name, force } => remove::remove(&place, &name, force).map(|()| 0),
     }
 }
@@ -103,7 +116,12 @@ fn parse(invocation: &mut Invocation) -> Result<Request> {
     let action = match invocation.next()? {
         Some(Arg::Value(action)) => action.to_string_lossy().into_owned(),
         Some(other) => return Err(unknown(&COMMAND, &other)),
-        None => return Err(Error::new(Kind::Usage, "say `list`, `install`, `update` or `remove`")),
+        None => {
+            return Err(Error::new(
+                Kind::Usage,
+                "say `list`, `install`, `update`, `remove` or `import`",
+            ));
+        }
     };
     let Some(known) = COMMAND.actions.iter().find(|it| it.name == action) else {
         return Err(unknown_action(&COMMAND, &action));
@@ -120,6 +138,10 @@ fn parse(invocation: &mut Invocation) -> Result<Request> {
             consent: Consent { force: words.force, yes: words.yes },
         },
         "update" => Request::Update { name: words.operand },
+        "import" => Request::Import {
+            file: operand("which file to import, an mcp.json")?,
+            force: words.force,
+        },
         _ => Request::Remove { name: operand("which plugin to remove")?, force: words.force },
     })
 }
@@ -210,9 +232,11 @@ mod tests {
         check("install -y ./x -f", Ok(Request::Install { source: "./x".into(), consent }));
         check("update", Ok(Request::Update { name: None }));
         check("remove x", Ok(Request::Remove { name: "x".into(), force: false }));
+        check("import -f x", Ok(Request::Import { file: "x".into(), force: true }));
+        check("import", Err("say which file to import, an mcp.json"));
         check("remove", Err("say which plugin to remove"));
         check("install", Err("say what to install, a folder or a .tar.gz"));
-        check("", Err("say `list`, `install`, `update` or `remove`"));
+        check("", Err("say `list`, `install`, `update`, `remove` or `import`"));
         check("remove x y", Err("`y` is one argument too many for `beige plugins`"));
         check("list x", Err("`x` is one argument too many for `beige plugins`"));
         check("update --yes", Err("`--yes` belongs to `beige plugins install`"));

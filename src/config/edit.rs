@@ -113,7 +113,8 @@ impl Draft {
 }
 
 impl Written {
-    fn to_value(&self) -> Value {
+    /// The same without the order of fields.
+    pub fn to_value(&self) -> Value {
         match self {
             Self::Object(fields) => {
                 fields.iter().map(|(key, it)| (key.clone(), it.to_value())).collect()

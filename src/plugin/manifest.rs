@@ -112,6 +112,11 @@ pub fn is_name(name: &str) -> bool {
         && name.chars().all(|it| plain(it) || it == '_' || it == '-')
 }
 
+/// Whether no plugin may be called so.
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// Adds a line to `wrong` for each variable that a process cannot be given or
 /// that is beige's to set.
 pub fn check_env(at: &str, env: &BTreeMap<String, String>, wrong: &mut Vec<String>) {

@@ -282,3 +282,51 @@ fn an_archive_is_installed_like_the_folder_it_was_made_of() {
     let error = install(&world, &text, 1).stderr;
     assert!(error.contains("an archive must be a .tar.gz"), "{error}");
 }
+
+#[test]
+fn servers_of_an_mcp_json_become_entries_all_or_none() {
+    let world = world("    old: { path: './old' },\n");
+    write_plugin(&world, "old", "old", "one");
+    let file = world.root.join("mcp.json");
+    let text = r#"{"mcpServers": {
+        "Git Hub": {"command": "npx", "args": ["-y", "x"], "env": {"API_TOKEN": "hunter2-hunter2"}},
+        "far": {"url": "https://mcp.example.org", "headers": {"Authorization": "Bearer ${TOKEN}"}}}}"#;
+    fs::write(&file, text).expect("written");
+    let import = |words: &[&str]| {
+        world.run(["plugins", "import", file.to_str().expect("a path")].iter().chain(words))
+    };
+    let done = import(&[]);
+    // What an entry may be is the check's to say.
+    assert!([0, 78].contains(&done.code), "{done:?}");
+    assert!(
+        done.text().contains("imported git-hub, far")
+            || done.text().contains("imported far, git-hub"),
+        "{done:?}"
+    );
+    assert!(done.stderr.contains("env.API_TOKEN stands in the configuration"), "{}", done.stderr);
+    assert!(!done.stderr.contains("hunter2"), "{}", done.stderr);
+    let after = config(&world);
+    for want in [
+        "command: ['npx', '-y', 'x']",
+        "env: { API_TOKEN: 'hunter2-hunter2' }",
+        "    // tools\n",
+        "'git-hub': {",
+        "far: {\n      url: 'https://mcp.example.org',\n      headers: { Authorization: 'Bearer ${TOKEN}' },\n",
+    ] {
+        assert!(after.contains(want), "{want}: {after}");
+    }
+    // One that is there stops all of them.
+    fs::write(&file, r#"{"servers": {"a-new": {"command": "x"}, "old": {"command": "x"}}}"#)
+        .expect("written");
+    let refused = import(&[]).expect(1);
+    assert!(refused.stderr.contains("plugins.old is there already"), "{}", refused.stderr);
+    assert_eq!(config(&world), after);
+    import(&["--force"]);
+    assert!(config(&world).contains("old: { command: ['x'] }"), "{}", config(&world));
+    fs::write(&file, "{ // text").expect("written");
+    let refused = import(&[]).expect(2);
+    assert!(refused.stderr.contains("is not JSON"), "{}", refused.stderr);
+    for name in ["git-hub", "far", "a-new", "old"] {
+        world.run(["plugins", "remove", name]).expect(0);
+    }
+}

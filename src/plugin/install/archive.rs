@@ -154,7 +154,8 @@ mod tests {
     fn a_small_archive_that_unpacks_to_much_is_cut() {
         let scratch = Scratch::new();
         let many = [entry("p/a", b'0', "", b"a"), head("p/b", b'0', "", MAX_BYTES)];
-        let error = unpacked(&scratch, &many).map_err(|it| it.to_string()).err().unwrap_or_default();
+        let error =
+            unpacked(&scratch, &many).map_err(|it| it.to_string()).err().unwrap_or_default();
         assert!(error.contains("more than 256 MiB, counted up to `p/b`"), "{error}");
         // Behind its end as well.
         let mut bounded = Bounded { from: io::repeat(0), left: 1 << 20 };

@@ -7,6 +7,7 @@
 //! Runs nothing of a plugin, and asks nobody: that is the command line's.
 
 pub mod entry;
+pub mod import;
 
 mod archive;
 mod folder;
