@@ -144,7 +144,7 @@ mod tests {
             &[entry("p/l", b'2', "/tmp", b""), entry("p/l/x", b'0', "", b"")],
             "below what is no folder",
         );
-        check(&[good.clone()], "it is there twice");
+        check(std::slice::from_ref(&good), "it is there twice");
         check(&[head("p/x", b'0', "", 1 << 40)], "too much for a plugin");
         check(&[head("p/x", b'0', "", 9999)], "ends too early");
         check(&[vec![b'x'; 512]], "none of a tar");

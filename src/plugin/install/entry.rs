@@ -30,7 +30,7 @@ pub fn write(draft: &mut Draft, file: &Path, plugin: &StagedPlugin, source: &str
         return Err(Error::new(Kind::Conflict, what));
     }
     for (key, text) in [("path", path), ("_source", source)] {
-        if draft.value()["plugins"][name][key] != Value::from(text.as_str()) {
+        if draft.value()["plugins"][name][key] != text.as_str() {
             draft.set(&["plugins", name, key], Value::from(text))?;
         }
     }

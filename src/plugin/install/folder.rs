@@ -57,8 +57,8 @@ pub(super) fn copy(source: &Path, listing: &Listing, target: &Path) -> Result<()
 
 /// Makes the folders of a listing, 0700.
 pub(super) fn make_folders(listing: &Listing, target: &Path) -> Result<()> {
-    let folders = listing.items().filter(|(_, item)| **item == Item::Folder);
-    folders.map(|(path, _)| create_private(&target.join(path))).collect()
+    let mut folders = listing.items().filter(|(_, item)| **item == Item::Folder);
+    folders.try_for_each(|(path, _)| create_private(&target.join(path)))
 }
 
 /// Makes the links of a listing; last of all, so that nothing is written
