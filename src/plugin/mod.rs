@@ -10,6 +10,7 @@
 pub mod ask;
 pub mod connection;
 pub mod host;
+pub mod install;
 pub mod manifest;
 pub mod package;
 pub mod rpc;
