@@ -111,6 +111,21 @@ impl Home {
         self.agent(agent).join("first-start")
     }
 
+    /// Plugins that were installed, a folder each.
+    pub fn plugins(&self) -> PathBuf {
+        self.root.join("plugins")
+    }
+
+    /// What was installed with several plugins in it, a folder each.
+    pub fn plugin_packages(&self) -> PathBuf {
+        self.root.join("packages")
+    }
+
+    /// Held while plugins are installed, updated or removed.
+    pub fn plugins_lock(&self) -> PathBuf {
+        self.data().join("plugins.lock")
+    }
+
     /// State that programs keep.
     pub fn data(&self) -> PathBuf {
         self.root.join("data")

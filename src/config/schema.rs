@@ -179,7 +179,8 @@ const PLUGIN: &[Field] = &[
     optional("config", Shape::Free).or("{}"),
     later("onHookFailure", Shape::OneOf(&["refuse", "allow"])),
     optional("enabled", Shape::Flag).or("true"),
-    later("_source", Shape::Text),
+    // Where it was installed from: for `beige plugins update`, and nobody else.
+    optional("_source", Shape::Text),
 ];
 
 const SKILL: &[Field] = &[required("path", Shape::Text)];
@@ -320,7 +321,6 @@ mod tests {
             "plugins.*.url",
             "plugins.*.headers",
             "plugins.*.onHookFailure",
-            "plugins.*._source",
             "agents.*.sandbox.network.allow",
             "agents.*.sandbox.mask",
             "agents.*.permissions.mode but \"auto\"",

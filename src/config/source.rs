@@ -134,7 +134,9 @@ pub(crate) fn read_bounded(file: &Path, most: usize) -> Result<Vec<u8>, String> 
     Ok(bytes)
 }
 
-fn open_regular(file: &Path) -> Result<File, String> {
+/// Opens a regular file and nothing else, without waiting. The error is the
+/// second half of a sentence that names no file.
+pub(crate) fn open_regular(file: &Path) -> Result<File, String> {
     // Without it the opening of a FIFO waits for a writer.
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let opened = OpenOptions::new()

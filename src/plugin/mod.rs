@@ -11,6 +11,7 @@
 pub mod ask;
 pub mod connection;
 pub mod host;
+pub mod install;
 pub mod manifest;
 pub mod mcp;
 pub mod package;

@@ -242,7 +242,6 @@ fn what_is_not_built_is_refused_by_name() {
         ("url: 'http://x'", "url"),
         ("headers: {}", "headers"),
         ("onHookFailure: 'allow'", "onHookFailure"),
-        ("_source: 'x'", "_source"),
     ] {
         let plugins = format!("plugins: {{ notes: {{ {notes}, {field} }} }},");
         refused(&world, &sound(&plugins, "", ""), &format!("plugins.notes.{path}"), not_yet);

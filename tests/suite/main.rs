@@ -41,6 +41,7 @@ mod models;
 mod oneshots;
 mod output;
 mod planted;
+mod plugin_servers;
 mod plugins;
 mod podman;
 mod prompt;
