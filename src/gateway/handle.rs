@@ -89,9 +89,9 @@ impl Handle {
 
     /// All agents.
     pub fn agents(&self) -> Vec<AgentView> {
-        let registry = self.engine.toolbox.registry();
+        let plugins = self.engine.toolbox.plugins();
         let equipment = self.engine.toolbox.equipment().values();
-        equipment.map(|it| AgentView::of(&it.agent, registry, &self.engine.skills)).collect()
+        equipment.map(|it| AgentView::of(&it.agent, plugins, &self.engine.skills)).collect()
     }
 
     /// The configuration without anything that is secret.

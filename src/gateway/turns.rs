@@ -156,7 +156,7 @@ fn try_run(
     let notes = workspace_notes(&equipment.sandbox, cancel);
     let system = Prompt {
         agent: &agent.name,
-        plugin_tools: &engine.toolbox.registry().context_text(&agent.tools),
+        plugin_tools: &engine.toolbox.plugins().context_text(&agent.tools),
         skills: &engine.skills.context_text(&agent.skills),
         agents_md: notes.as_deref(),
         instructions: agent.instructions.as_deref(),

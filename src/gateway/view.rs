@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use serde::Serialize;
 
 use crate::config::{Agent, Config, ModelChoice, ModelRef, Provider, Reach, by_name};
-use crate::plugin::{Registry, Skills};
+use crate::plugin::{Plugins, Skills};
 use crate::provider::{Cooling, Load};
 
 /// How the gateway is.
@@ -212,7 +212,7 @@ impl ModelView {
 
 impl AgentView {
     /// An agent of the configuration.
-    pub(super) fn of(agent: &Agent, registry: &Registry, skills: &Skills) -> Self {
+    pub(super) fn of(agent: &Agent, plugins: &Plugins, skills: &Skills) -> Self {
         Self {
             name: agent.name.clone(),
             model: ModelView::of(&agent.primary),
@@ -220,7 +220,7 @@ impl AgentView {
             tools: agent.tools.clone(),
             skills: agent.skills.clone(),
             workspace_dir: agent.workspace.display().to_string(),
-            tool_context: registry.context_text(&agent.tools),
+            tool_context: plugins.context_text(&agent.tools),
             skill_context: skills.context_text(&agent.skills),
         }
     }

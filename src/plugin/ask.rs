@@ -1,5 +1,5 @@
 //! One call of a tool that a server gives. A plugin that knows beige is asked
-//! by `beige/tool`. What it answers is a stranger's text: it is taken as far as
+//! by `beige/tool`; one that does not is a plain MCP server ([`super::mcp`]). What it answers is a stranger's text: it is taken as far as
 //! it fits, and a call always ends, whatever the plugin does.
 
 use serde::Serialize;
@@ -51,13 +51,12 @@ pub fn call(
 }
 
 /// The answer of a call whose time was up.
-fn late(seconds: u64) -> Output {
-    let text = format!("timed out after {seconds} s\n");
-    Output { text, exit_code: TIMED_OUT, truncated: false }
+pub(super) fn late(seconds: u64) -> Output {
+    Output::of(format!("timed out after {seconds} s\n"), TIMED_OUT)
 }
 
 /// What the caller is told of a call without an answer.
-fn error(tool: &Tool, unanswered: &Unanswered) -> Error {
+pub(super) fn error(tool: &Tool, unanswered: &Unanswered) -> Error {
     let (plugin, name) = (&tool.plugin, &tool.name);
     match unanswered {
         Unanswered::Ended(why) => {
@@ -79,11 +78,10 @@ fn error(tool: &Tool, unanswered: &Unanswered) -> Error {
 fn output(tool: &Tool, mut answer: Value, call: &RunCall<'_>, cap: usize) -> Result<Output> {
     let exit_code = answer["exitCode"].as_i64().unwrap_or(0);
     let exit_code = i32::try_from(exit_code).unwrap_or(1);
-    match answer["output"].take() {
+    // Whatever it is: an index that takes something out panics for no object.
+    match answer.get_mut("output").map(Value::take).unwrap_or_default() {
         Value::String(text) => Ok(bounded(text, exit_code, call, cap)),
-        Value::Null if answer["exitCode"].is_number() => {
-            Ok(Output { text: String::new(), exit_code, truncated: false })
-        }
+        Value::Null if answer["exitCode"].is_number() => Ok(Output::of("", exit_code)),
         _ => {
             let (plugin, name) = (&tool.plugin, &tool.name);
             let what = format!("plugin '{plugin}' answers `{name}` without `output`, a string");
@@ -93,9 +91,9 @@ fn output(tool: &Tool, mut answer: Value, call: &RunCall<'_>, cap: usize) -> Res
 }
 
 /// The text up to the bound, with a note on what is missing.
-fn bounded(mut text: String, exit_code: i32, call: &RunCall<'_>, cap: usize) -> Output {
+pub(super) fn bounded(mut text: String, exit_code: i32, call: &RunCall<'_>, cap: usize) -> Output {
     if text.len() <= cap {
-        return Output { text, exit_code, truncated: false };
+        return Output::of(text, exit_code);
     }
     let whole = text.len();
     let mut end = cap;
@@ -108,5 +106,5 @@ fn bounded(mut text: String, exit_code: i32, call: &RunCall<'_>, cap: usize) -> 
     }
     text.truncate(end);
     text.push_str(&format!("\n[{} more bytes were left out]\n", whole - end));
-    Output { text, exit_code, truncated: true }
+    Output { truncated: true, ..Output::of(text, exit_code) }
 }

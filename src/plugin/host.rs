@@ -27,6 +27,7 @@ use process::Process;
 use streams::{Over, Streams};
 
 use super::connection::{Connection, Unanswered};
+use super::mcp;
 use super::rpc::Refusal;
 use super::run::Asker;
 use crate::error::{Error, Kind, Result};
@@ -91,6 +92,7 @@ struct Shared {
     data_dir: Option<PathBuf>,
     stopped: Cancel,
     state: Mutex<State>,
+    mcp: Arc<mcp::Server>,
 }
 
 /// Where a plugin stands.
@@ -113,6 +115,10 @@ pub struct Session {
     pub connection: Arc<Connection>,
     /// What it says of itself.
     pub greeting: Greeting,
+    /// What is kept of it as a plain MCP server.
+    pub mcp: Arc<mcp::Server>,
+    /// Unlike that of every other process of this plugin.
+    pub process: u64,
 }
 
 impl Host {
@@ -127,13 +133,19 @@ impl Host {
     ) -> Self {
         let (stop, stopped) = Cancel::pair();
         let state = Mutex::new(State::Idle);
-        let shared = Arc::new(Shared { launch, desk, redactor, data_dir, stopped, state });
+        let mcp = Arc::default();
+        let shared = Arc::new(Shared { launch, desk, redactor, data_dir, stopped, state, mcp });
         Self { shared, stop: Mutex::new(Some(stop)), life: Mutex::new(None) }
     }
 
     /// The plugin's name.
     pub fn plugin(&self) -> &str {
         &self.shared.launch.plugin
+    }
+
+    /// What is kept of it as a plain MCP server.
+    pub fn mcp(&self) -> &mcp::Server {
+        &self.shared.mcp
     }
 
     /// Has it started, if it was not yet; does not wait for it. Once it is
@@ -283,7 +295,7 @@ impl Shared {
         let (plugin, redactor) = (&self.launch.plugin, &self.redactor);
         let (process, pipes) = Process::start(&self.launch)?;
         let (talk, desk) = (Arc::clone(connection), Arc::clone(&self.desk));
-        let hearing = Hearing::of(plugin, redactor, talk, desk);
+        let hearing = Hearing::of(plugin, redactor, talk, desk, Arc::clone(&self.mcp));
         let complaints = Complaints::of(plugin, redactor);
         let streams = Streams::start(plugin, &process, pipes, lines, hearing, complaints)?;
         Ok((process, streams))
@@ -302,7 +314,12 @@ impl Shared {
         };
         let since = Instant::now();
         let works_on = greeting.beige.as_ref().and(self.data_dir.as_ref());
-        let session = Session { connection: Arc::clone(connection), greeting: greeting.clone() };
+        let session = Session {
+            connection: Arc::clone(connection),
+            greeting,
+            mcp: Arc::clone(&self.mcp),
+            process: self.mcp.outdate(),
+        };
         *self.locked() = State::Up(Arc::new(session));
         starting.take();
         if let Some(folder) = works_on {

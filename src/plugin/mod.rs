@@ -5,13 +5,15 @@
 //!
 //! This version knows two forms of plugin. `run`: no code, each call is a
 //! process of its own on the gateway's host ([`run`]). `command`: a server that
-//! is spoken to ([`host`]). [`Plugins`] is all of them at work.
+//! is spoken to ([`host`]); one that does not know beige is a plain MCP server
+//! ([`mcp`]). [`Plugins`] is all of them at work.
 
 pub mod ask;
 pub mod connection;
 pub mod host;
 pub mod install;
 pub mod manifest;
+pub mod mcp;
 pub mod package;
 pub mod rpc;
 pub mod run;
@@ -168,13 +170,23 @@ impl Registry {
     }
 
     /// What the system prompt and `GET /api/agents` say of these tools, in
-    /// that order; empty without tools. Unregistered names are left out.
-    pub fn context_text(&self, tools: &[String]) -> String {
+    /// that order; empty without tools. Unregistered names are left out. Where
+    /// `live` knows how a tool is called, that stands for what its manifest
+    /// says.
+    pub fn context_text(
+        &self,
+        tools: &[String],
+        live: &dyn Fn(&Tool) -> Option<Vec<String>>,
+    ) -> String {
         let known: Vec<&Tool> = tools.iter().filter_map(|it| self.tool(it)).collect();
         if known.is_empty() {
             return String::new();
         }
-        let parts: Vec<String> = known.into_iter().map(Tool::context_text).collect();
+        let part = |tool: &Tool| match live(tool) {
+            Some(commands) => tool.context_text(&commands),
+            None => tool.context_text(&tool.commands),
+        };
+        let parts: Vec<String> = known.into_iter().map(part).collect();
         format!("## Available Tools\n\n{}", parts.join("\n"))
     }
 
@@ -331,12 +343,17 @@ impl Tool {
         agents_own.map_or_else(|| self.config.clone(), |it| merge(&self.config, it))
     }
 
-    fn context_text(&self) -> String {
+    /// Whether its name is the plugin's, and no part of it.
+    fn is_whole(&self) -> bool {
+        self.name == self.plugin
+    }
+
+    fn context_text(&self, commands: &[String]) -> String {
         let mut text = format!("### {}\n{}\n", self.name, self.description);
-        if !self.commands.is_empty() {
+        if !commands.is_empty() {
             text.push_str("Commands:\n");
         }
-        for command in &self.commands {
+        for command in commands {
             text.push_str(&format!("  {command}\n"));
         }
         text

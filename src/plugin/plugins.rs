@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::host::{Desk, Host, Launch};
 use super::manifest::Way;
 use super::run::{Asker, Output, RunCall};
-use super::{Registry, Tool, ask, run};
+use super::{Registry, Tool, ask, mcp, run};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;
 
@@ -66,13 +66,27 @@ impl Plugins {
         match &tool.way {
             Way::Run(run) => run::call(tool, run, call, asker, cap),
             Way::Server => {
-                let host = self.hosts.iter().find(|it| it.plugin() == tool.plugin);
                 let none = || format!("plugin '{}' has no server", tool.plugin);
-                let host = host.ok_or_else(|| Error::new(Kind::Internal, none()))?;
+                let host = self.host(tool).ok_or_else(|| Error::new(Kind::Internal, none()))?;
                 let session = host.session(asker)?;
-                ask::call(tool, &session, call, asker, cap)
+                match session.greeting.beige {
+                    Some(_) => ask::call(tool, &session, call, asker, cap),
+                    None => mcp::call(tool, &session, call, asker, cap),
+                }
             }
         }
+    }
+
+    /// What the system prompt and `GET /api/agents` say of these tools
+    /// ([`Registry::context_text`]). Of a plain MCP server it is what the
+    /// server lists, once that is known; nobody is asked for it.
+    pub fn context_text(&self, tools: &[String]) -> String {
+        let commands = |tool: &Tool| self.host(tool)?.mcp().commands(&tool.name);
+        self.registry.context_text(tools, &|tool| commands(tool).filter(|_| tool.is_whole()))
+    }
+
+    fn host(&self, tool: &Tool) -> Option<&Host> {
+        self.hosts.iter().find(|it| it.plugin() == tool.plugin)
     }
 }
 

@@ -93,6 +93,27 @@ pub struct Output {
     pub exit_code: i32,
     /// Whether something was left out; the text says how much.
     pub truncated: bool,
+    /// What is no text: to be saved where the agent finds it.
+    pub files: Vec<SavedFile>,
+}
+
+/// A file that a tool answers with. It has no name: that is made where it is
+/// saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SavedFile {
+    /// What it is, for who cannot have it.
+    pub what: String,
+    /// How its name ends, without the dot.
+    pub ending: &'static str,
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+impl Output {
+    /// All of a text, and nothing else.
+    pub(super) fn of(text: impl Into<String>, exit_code: i32) -> Self {
+        Self { text: text.into(), exit_code, truncated: false, files: Vec::new() }
+    }
 }
 
 /// Runs a call to its end and keeps at most `cap` bytes of its output.
@@ -214,7 +235,7 @@ fn refusal(tool: &Tool, run: &Run, flag: &str) -> Output {
     };
     let shown: String = flag.chars().take(200).collect();
     let text = format!("`{}` does not take {shown:?}: {allowed}\n", tool.name);
-    Output { text, exit_code: REFUSED, truncated: false }
+    Output::of(text, REFUSED)
 }
 
 pub(super) fn check_args(args: &[String]) -> Result<()> {
@@ -264,14 +285,14 @@ fn answer(tool: &Tool, ended: Ended, redactor: &Redactor) -> Result<Output> {
             let line = line.replace(char::is_control, " ");
             log::debug!(target: "plugin", "{}: {line}", tool.plugin);
         }
-        return Ok(Output { text, exit_code, truncated });
+        return Ok(Output { truncated, ..Output::of(text, exit_code) });
     }
     truncated |= ended.stderr.dropped > 0;
     add_part(&mut text, &complaints);
     if timed_out {
         add_part(&mut text, &format!("timed out after {} s\n", tool.timeout.as_secs()));
     }
-    Ok(Output { text, exit_code, truncated })
+    Ok(Output { truncated, ..Output::of(text, exit_code) })
 }
 
 /// What was kept, decoded at once, with a note on what is missing or could

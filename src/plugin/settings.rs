@@ -49,8 +49,9 @@ enum Others {
     Like(Box<Schema>),
 }
 
+/// A type of JSON Schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Type {
+pub(super) enum Type {
     Null,
     Boolean,
     Number,
@@ -148,7 +149,8 @@ impl Type {
         Self::Object,
     ];
 
-    fn name(self) -> &'static str {
+    /// As schemas write it.
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Null => "null",
             Self::Boolean => "boolean",
@@ -160,7 +162,38 @@ impl Type {
         }
     }
 
-    fn takes(self, value: &Value) -> bool {
+    /// The type of that name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|it| it.name() == name)
+    }
+
+    /// In a sentence.
+    pub(super) fn with_article(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Boolean => "a boolean",
+            Self::Number => "a number",
+            Self::Integer => "an integer",
+            Self::String => "a string",
+            Self::Array => "an array",
+            Self::Object => "an object",
+        }
+    }
+
+    /// In the place of a value.
+    pub(super) fn placeholder(self) -> &'static str {
+        match self {
+            Self::Null => "null",
+            Self::Boolean => "true|false",
+            Self::Number => "NUMBER",
+            Self::Integer => "INTEGER",
+            Self::String => "STRING",
+            Self::Array | Self::Object => "JSON",
+        }
+    }
+
+    /// Whether a value is of it; 3.0 is an integer.
+    pub(super) fn takes(self, value: &Value) -> bool {
         match self {
             Self::Null => value.is_null(),
             Self::Boolean => value.is_boolean(),
@@ -216,7 +249,7 @@ impl Reader<'_> {
     }
 
     fn type_named(&mut self, at: &str, name: &str) -> Option<Type> {
-        let found = Type::ALL.into_iter().find(|it| it.name() == name);
+        let found = Type::named(name);
         if found.is_none() {
             self.wrong.push(format!("{at}: `{name}` is not a type"));
         }

@@ -228,7 +228,8 @@ fn the_context_text_is_that_of_the_recorded_gateway() -> Result<()> {
     let scratch = Scratch::new();
     let registry = load(&[echo(&scratch)])?;
     let text = |tools: &[&str]| {
-        registry.context_text(&tools.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>())
+        let tools: Vec<String> = tools.iter().map(|it| (*it).to_owned()).collect();
+        registry.context_text(&tools, &|_| None)
     };
     assert_eq!(
         text(&["echo"]),

@@ -65,7 +65,8 @@ impl Drop for Registration {
     }
 }
 
-fn random_token() -> Result<String> {
+/// 128 random bits, as text.
+pub(super) fn random_token() -> Result<String> {
     let mut bytes = [0; 16];
     SystemRandom::new()
         .fill(&mut bytes)

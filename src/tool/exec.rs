@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::mem;
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use serde_json::{Map, Value};
 use super::calls::Registration;
 use super::capture::Capture;
 use super::live::{Live, Printed};
-use super::{Answer, Caller, CommandCall, Equipment, PluginCall, Streams, Toolbox, files};
+use super::{Answer, Caller, CommandCall, Equipment, PluginCall, Streams, Toolbox, files, saved};
 use crate::error::{Error, Kind, Result};
 use crate::plugin;
 use crate::sandbox::{self, Exit, Feed, Output};
@@ -147,7 +148,9 @@ impl Scene<'_> {
         };
         let started = Instant::now();
         let asker = plugin::run::Asker { cancel: self.cancel, line: Some(line) };
-        let output = self.toolbox.plugins.call(tool, &run, asker, PLUGIN_OUTPUT)?;
+        let mut output = self.toolbox.plugins.call(tool, &run, asker, PLUGIN_OUTPUT)?;
+        let files = mem::take(&mut output.files);
+        saved::save(&self.equipment.sandbox, tool, files, &mut output.text, self.cancel)?;
         let exit = Exit {
             code: output.exit_code,
             timed_out: false,

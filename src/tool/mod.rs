@@ -9,6 +9,7 @@ mod exec;
 mod files;
 mod live;
 mod prepared;
+mod saved;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

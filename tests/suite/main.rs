@@ -36,6 +36,7 @@ mod layers;
 mod liar;
 mod link;
 mod load;
+mod mcp;
 mod models;
 mod oneshots;
 mod output;

@@ -79,6 +79,16 @@ impl Complaints {
         }
     }
 
+    /// Something that the plugin says otherwise than on standard error;
+    /// bounded as if it were a line of that.
+    pub(super) fn say(&mut self, level: log::Level, text: &str) {
+        if log::log_enabled!(target: "plugin", level) && self.may_log() {
+            let text = self.redactor.mask(text).replace(char::is_control, " ");
+            let text: String = text.chars().take(LONGEST_LINE).collect();
+            log::log!(target: "plugin", level, "{}: {text}", self.plugin);
+        }
+    }
+
     fn line(&mut self, line: Line) {
         let text = match line {
             Line::Whole(bytes) => String::from_utf8_lossy(&bytes).into_owned(),

@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use log::Level;
 use serde_json::{Value, json};
 
 use super::complaints::Complaints;
 use super::{Desk, Request};
 use crate::plugin::connection::Connection;
+use crate::plugin::mcp;
 use crate::plugin::rpc::lines::{Line, Lines};
 use crate::plugin::rpc::{self, LONGEST, Message, Refusal};
 use crate::secret::Redactor;
@@ -28,6 +30,7 @@ pub(super) struct Hearing {
     redactor: Redactor,
     connection: Arc<Connection>,
     desk: Arc<dyn Desk>,
+    mcp: Arc<mcp::Server>,
     lines: Lines,
     /// Dropped before the crew: that calls off what its workers wait for.
     open: Arc<Open>,
@@ -44,12 +47,14 @@ impl Hearing {
         redactor: &Redactor,
         connection: Arc<Connection>,
         desk: Arc<dyn Desk>,
+        mcp: Arc<mcp::Server>,
     ) -> Self {
         Self {
             plugin: plugin.to_owned(),
             redactor: redactor.clone(),
             connection,
             desk,
+            mcp,
             lines: Lines::within(LONGEST),
             open: Arc::default(),
             crew: Crew::new(format!("plug-{plugin}-ask"), MOST_REQUESTS),
@@ -74,7 +79,7 @@ impl Hearing {
             return Err(format!("sent a message of more than {LONGEST} bytes"));
         };
         match rpc::parse(&line) {
-            Ok(messages) => messages.into_iter().for_each(|it| self.message(it)),
+            Ok(messages) => messages.into_iter().for_each(|it| self.message(it, complaints)),
             Err(why) => {
                 let text = String::from_utf8_lossy(&line[..line.len().min(4 * TOLD)]);
                 let text = self.redactor.mask(&text).replace(char::is_control, " ");
@@ -85,17 +90,34 @@ impl Hearing {
         Ok(())
     }
 
-    fn message(&self, message: Message) {
+    fn message(&self, message: Message, complaints: &mut Complaints) {
         match message {
             Message::Answer { id, outcome } => self.connection.answered(id, outcome),
             Message::Request { id, method, .. } if method == "ping" => {
                 self.connection.answer(&id, &Ok(json!({})));
             }
             Message::Request { id, method, params } => self.request(id, method, params),
-            Message::Notice { method, params } if method == "notifications/cancelled" => {
+            Message::Notice { method, params } => self.notice(&method, &params, complaints),
+        }
+    }
+
+    /// Those of MCP are for here, the rest is for the desk.
+    fn notice(&self, method: &str, params: &Value, complaints: &mut Complaints) {
+        match method {
+            "notifications/cancelled" => {
                 locked(&self.open).remove(&params["requestId"].to_string());
             }
-            Message::Notice { method, params } => self.desk.notice(&self.plugin, &method, &params),
+            "notifications/tools/list_changed" => drop(self.mcp.outdate()),
+            "notifications/message" => {
+                let level = level(params["level"].as_str().unwrap_or_default());
+                complaints.say(level, &told(&params["data"]));
+            }
+            "notifications/progress" => {
+                let (done, of) = (&params["progress"], &params["total"]);
+                let message = told(&params["message"]);
+                complaints.say(Level::Debug, &format!("progress {done} of {of}: {message}"));
+            }
+            _ => self.desk.notice(&self.plugin, method, params),
         }
     }
 
@@ -138,6 +160,25 @@ impl Hearing {
 impl Drop for Hearing {
     fn drop(&mut self) {
         locked(&self.open).clear();
+    }
+}
+
+/// A level of MCP as one of the log.
+fn level(name: &str) -> Level {
+    match name {
+        "debug" => Level::Debug,
+        "warning" => Level::Warn,
+        "error" | "critical" | "alert" | "emergency" => Level::Error,
+        _ => Level::Info,
+    }
+}
+
+/// What a notice says: text, or anything else as JSON.
+fn told(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
     }
 }
 

@@ -78,7 +78,7 @@ fn run(tool: &Tool, args: &[&str]) -> Result<Output> {
 
 #[track_caller]
 fn check(script: &str, exit_code: i32, text: &str) {
-    let want = Output { text: text.into(), exit_code, truncated: false };
+    let want = Output::of(text, exit_code);
     assert_eq!(run(&tool(script), &[]).map_err(|it| it.to_string()), Ok(want), "{script}");
 }
 

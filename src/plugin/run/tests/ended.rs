@@ -32,7 +32,7 @@ fn a_timeout_kills_the_whole_tree() -> Result<()> {
     tool.timeout = Duration::from_secs(1);
     let output = run(&tool, &[])?;
     let text = "begun\ntimed out after 1 s\n".to_owned();
-    assert_eq!(output, Output { text, exit_code: 124, truncated: false });
+    assert_eq!(output, Output::of(text, 124));
     assert_eq!(living(&seconds), 0);
     Ok(())
 }

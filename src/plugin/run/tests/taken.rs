@@ -41,7 +41,7 @@ fn a_refused_flag_is_exit_2_and_nothing_ran() -> Result<()> {
     run_of(&mut tool).flags = Some(vec!["-s".into(), "--".into()]);
     let output = run(&tool, &["log", "--output=x"])?;
     let text = "`p` does not take \"--output=x\": allowed are -s, --\n".to_owned();
-    assert_eq!(output, Output { text, exit_code: 2, truncated: false });
+    assert_eq!(output, Output::of(text, 2));
     assert!(!witness.exists());
     Ok(())
 }

@@ -1,0 +1,332 @@
+//! Plain MCP servers as plugins: what a server lists is one tool of beige,
+//! with a command for each of its own. [`Server`] is what is kept of one over
+//! all its processes; [`call`] is one call of it. What to ask and what an
+//! answer means is decided in the modules below, which are pure.
+//!
+//! Source: MCP 2025-06-18, "Tools", "Progress"; 2025-11-25, "Tasks".
+
+mod arguments;
+mod breaker;
+mod catalog;
+mod check;
+mod help;
+mod result;
+mod schema;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use arguments::Asked;
+use breaker::{Breaker, Outcome};
+use catalog::{Catalog, Listed, Pages};
+use result::Answered;
+use schema::Schema;
+
+use super::Tool;
+use super::ask;
+use super::connection::Unanswered;
+use super::host::Session;
+use super::run::{Asker, Output, RunCall, check_args};
+use crate::error::{Error, Kind, Result};
+use crate::worker::Cancel;
+
+/// How long a server may take to list its tools, all pages together.
+const LISTING: Duration = Duration::from_secs(30);
+
+/// How long it may take to hear that a task is called off.
+const CANCELLING: Duration = Duration::from_secs(1);
+
+/// Exit code of a command that makes no sense.
+const MISUSED: i32 = 2;
+
+/// What is kept of a plain MCP server over all its processes.
+#[derive(Debug, Default)]
+pub struct Server {
+    shelf: Mutex<Shelf>,
+    breaker: Mutex<Breaker>,
+    next_progress: AtomicU64,
+}
+
+/// The list of tools.
+#[derive(Debug, Default)]
+struct Shelf {
+    /// Counts what makes the list an old one.
+    version: u64,
+    is_current: bool,
+    /// Also an old one, for who asks nobody.
+    catalog: Option<Arc<Catalog>>,
+}
+
+/// One call: of which tool, by whom.
+struct Talk<'a> {
+    tool: &'a Tool,
+    session: &'a Session,
+    server: &'a Server,
+    asker: Asker<'a>,
+}
+
+/// How a request of a call ended without an answer.
+enum Failure {
+    /// By its time limit.
+    Late,
+    Other(Error),
+}
+
+/// Has the server do what the command asks for, and keeps at most `cap` bytes
+/// of its text.
+///
+/// Errors: as [`ask::call`]; [`Kind::Busy`] also where the server has failed so
+/// often that it is left alone for a while.
+pub fn call(
+    tool: &Tool,
+    session: &Session,
+    call: &RunCall<'_>,
+    asker: Asker<'_>,
+    cap: usize,
+) -> Result<Output> {
+    check_args(call.args)?;
+    if !tool.is_whole() {
+        let what = format!(
+            "plugin '{}' is a plain MCP server, whose tools are called as `{0} TOOL`, not by `{}`",
+            tool.plugin, tool.name
+        );
+        return Err(Error::new(Kind::Usage, what));
+    }
+    let talk = Talk { tool, session, server: &session.mcp, asker };
+    match talk.command(call, cap) {
+        Ok(output) => Ok(output),
+        Err(Failure::Late) => Ok(ask::late(tool.timeout.as_secs())),
+        Err(Failure::Other(error)) => Err(error),
+    }
+}
+
+impl Talk<'_> {
+    fn command(&self, call: &RunCall<'_>, cap: usize) -> Result<Output, Failure> {
+        let catalog = self.catalog()?;
+        let name = &self.tool.name;
+        let printed = |text, code| Ok(ask::bounded(text, code, call, cap));
+        let (word, rest) = match call.args.split_first() {
+            None => return printed(help::list(name, &catalog), 0),
+            Some((it, [])) if it == "--help" || it == "-h" => {
+                return printed(help::list(name, &catalog), 0);
+            }
+            Some(it) => it,
+        };
+        let Some(listed) = catalog.tool(word) else {
+            return printed(help::unknown(name, word, &catalog), MISUSED);
+        };
+        match arguments::read(Schema::of(&listed.schema), rest, call.stdin) {
+            Ok(Asked::Help) => printed(help::tool(name, listed), 0),
+            Ok(Asked::Arguments(arguments)) => self.call(listed, arguments, call, cap),
+            Err(wrong) => printed(misused(name, listed, &wrong), MISUSED),
+        }
+    }
+
+    fn call(
+        &self,
+        listed: &Listed,
+        arguments: Value,
+        call: &RunCall<'_>,
+        cap: usize,
+    ) -> Result<Output, Failure> {
+        let token = self.server.next_progress.fetch_add(1, Ordering::Relaxed);
+        let params = json!({
+            "name": listed.name, "arguments": arguments, "_meta": {"progressToken": token},
+        });
+        let answered = match listed.is_task {
+            false => self.ask("tools/call", &params, self.tool.timeout, result::read)?,
+            true => self.task(params)?,
+        };
+        let code = i32::from(answered.is_error);
+        let output = ask::bounded(answered.text, code, call, cap);
+        Ok(Output { files: answered.files, ..output })
+    }
+
+    /// The same of a tool that works only as a task.
+    fn task(&self, mut params: Value) -> Result<Answered, Failure> {
+        let limit = self.tool.timeout;
+        let until = Instant::now() + limit;
+        params["task"] = json!({"ttl": u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)});
+        let task = self.ask("tools/call", &params, limit, task_id)?;
+        let left = until.saturating_duration_since(Instant::now());
+        let result = self.ask("tasks/result", &task, left, result::read);
+        if let Err(failure) = &result
+            && failure.leaves_it_running()
+        {
+            let asker = Asker { cancel: &Cancel::never(), line: None };
+            let _ = self.session.connection.ask("tasks/cancel", &task, CANCELLING, asker);
+        }
+        result
+    }
+
+    /// The list as it stands, asked for if it is not known.
+    fn catalog(&self) -> Result<Arc<Catalog>, Failure> {
+        let version = match &*self.server.shelf() {
+            Shelf { is_current: true, catalog: Some(catalog), .. } => {
+                return Ok(Arc::clone(catalog));
+            }
+            shelf => shelf.version,
+        };
+        let until = Instant::now() + LISTING.min(self.tool.timeout);
+        let (mut pages, mut cursor) = (Pages::default(), None);
+        loop {
+            let params = cursor.map_or_else(|| json!({}), |it: String| json!({"cursor": it}));
+            let left = until.saturating_duration_since(Instant::now());
+            cursor = self.ask("tools/list", &params, left, |page| pages.take(&page))?;
+            if cursor.is_none() {
+                break;
+            }
+        }
+        let catalog = Arc::new(pages.end());
+        if catalog.left_out > 0 {
+            let (plugin, count) = (&self.tool.plugin, catalog.left_out);
+            log::warn!(target: "plugin", "{plugin}: {count} of its tools are left out");
+        }
+        self.server.keep(version, &catalog);
+        Ok(catalog)
+    }
+
+    /// Asks the server, if it is not left alone, and notes whether it answers.
+    fn ask<T>(
+        &self,
+        method: &str,
+        params: &Value,
+        patience: Duration,
+        read: impl FnOnce(Value) -> Result<T, String>,
+    ) -> Result<T, Failure> {
+        self.server.breaker().admit(Instant::now()).map_err(|it| self.left_alone(it))?;
+        let asked = self.session.connection.ask(method, params, patience, self.asker);
+        let read = asked.map(read);
+        let outcome = match &read {
+            Ok(Ok(_)) | Err(Unanswered::Refused(_)) => Outcome::Answered,
+            Ok(Err(_)) | Err(Unanswered::Late(_)) => Outcome::Failed,
+            Err(Unanswered::Ended(_)) => Outcome::Ended(self.session.process),
+            Err(_) => Outcome::Unknown,
+        };
+        self.server.breaker().heard(outcome, Instant::now());
+        match read {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(why)) => Err(self.failed(Kind::Internal, &why)),
+            Err(Unanswered::Late(_)) if method == "tools/list" => {
+                Err(self.failed(Kind::Busy, "does not list its tools in time"))
+            }
+            Err(Unanswered::Late(_)) => Err(Failure::Late),
+            Err(other) => Err(Failure::Other(ask::error(self.tool, &other))),
+        }
+    }
+
+    fn left_alone(&self, still: Duration) -> Failure {
+        let when = match still.as_secs() {
+            0 => "one call tries it just now".to_owned(),
+            seconds => format!("it is tried again in {} s", seconds + 1),
+        };
+        self.failed(Kind::Busy, &format!("has failed three times in a row; {when}"))
+    }
+
+    fn failed(&self, kind: Kind, how: &str) -> Failure {
+        Failure::Other(Error::new(kind, format!("plugin '{}' {how}", self.tool.plugin)))
+    }
+}
+
+impl Failure {
+    fn leaves_it_running(&self) -> bool {
+        match self {
+            Self::Late => true,
+            Self::Other(error) => error.kind() == Kind::Cancelled,
+        }
+    }
+}
+
+/// What names a task that was begun.
+fn task_id(answer: Value) -> Result<Value, String> {
+    match &answer["task"]["taskId"] {
+        Value::String(id) => Ok(json!({"taskId": id})),
+        _ => Err("answers a task without `taskId`, a string".to_owned()),
+    }
+}
+
+fn misused(name: &str, listed: &Listed, wrong: &[String]) -> String {
+    let mut text = String::new();
+    for line in wrong {
+        text.push_str(&format!("{name} {}: {line}\n", listed.name));
+    }
+    let usage = help::usage(name, listed);
+    text.push_str(&format!("usage: {usage}\n`{name} {} --help` says more\n", listed.name));
+    text
+}
+
+impl Server {
+    /// What is known of its tools is old: it is asked for anew when it is
+    /// needed. The number that this gets is unlike all before it.
+    pub(super) fn outdate(&self) -> u64 {
+        let mut shelf = self.shelf();
+        shelf.version += 1;
+        shelf.is_current = false;
+        shelf.version
+    }
+
+    /// Its tools as lines of the system prompt, in the order of their names;
+    /// `None` before it was asked for them. Asks nobody.
+    pub(super) fn commands(&self, name: &str) -> Option<Vec<String>> {
+        let catalog = self.shelf().catalog.clone()?;
+        Some(help::commands(name, &catalog))
+    }
+
+    /// A list that was outdated while it came is better than none for who
+    /// asks nobody; it stands in for no newer one.
+    fn keep(&self, version: u64, catalog: &Arc<Catalog>) {
+        let mut shelf = self.shelf();
+        if !shelf.is_current {
+            shelf.is_current = shelf.version == version;
+            shelf.catalog = Some(Arc::clone(catalog));
+        }
+    }
+
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn breaker(&self) -> MutexGuard<'_, Breaker> {
+        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_that_was_outdated_while_it_came_serves_the_prompt_alone() {
+        let (server, list) = (Server::default(), Arc::default());
+        let asked = server.outdate();
+        let now = server.outdate();
+        server.keep(asked, &list);
+        assert!(!server.shelf().is_current);
+        assert!(server.commands("p").is_some());
+        server.keep(now, &list);
+        server.keep(asked, &list);
+        assert!(server.shelf().is_current);
+    }
+
+    #[test]
+    fn the_prompt_keeps_an_old_list_until_there_is_a_new_one() {
+        let server = Server::default();
+        assert_eq!(server.commands("p"), None);
+        server.keep(0, &Arc::default());
+        let known = server.commands("p");
+        assert!(known.is_some());
+        server.outdate();
+        assert_eq!(server.commands("p"), known);
+    }
+
+    #[test]
+    fn what_was_begun_as_a_task_has_a_name() {
+        assert_eq!(task_id(json!({"task": {"taskId": "a"}})), Ok(json!({"taskId": "a"})));
+        for none in [Value::Null, json!(7), json!({"task": {}}), json!({"content": []})] {
+            assert!(task_id(none).is_err());
+        }
+    }
+}
