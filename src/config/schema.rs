@@ -177,7 +177,7 @@ const PLUGIN: &[Field] = &[
     later("headers", TEXTS),
     optional("env", Shape::Map(Names::Variable, &Shape::AnyText)).or("{}"),
     optional("config", Shape::Free).or("{}"),
-    later("onHookFailure", Shape::OneOf(&["refuse", "allow"])),
+    optional("onHookFailure", Shape::OneOf(&["refuse", "allow"])).or("\"refuse\""),
     optional("enabled", Shape::Flag).or("true"),
     later("_source", Shape::Text),
 ];
@@ -319,7 +319,6 @@ mod tests {
         let expected = [
             "plugins.*.url",
             "plugins.*.headers",
-            "plugins.*.onHookFailure",
             "plugins.*._source",
             "skills but {}",
             "agents.*.skills but []",

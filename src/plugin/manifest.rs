@@ -1,6 +1,6 @@
 //! `plugin.json` as typed values. What a plugin may be called, what its tools
 //! may be called and what they may start is decided here, once, at load. What
-//! this version does not build (TypeScript, channels, hooks, skills) is
+//! this version does not build (TypeScript, channels, skills) is
 //! refused; keys that nobody knows are warnings.
 
 use std::collections::BTreeMap;
@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::plugin::fields::{Fields, Findings, kind_of};
+use crate::plugin::fields::{Fields, Findings, did_you_mean, kind_of};
+use crate::plugin::hooks::Hook;
 use crate::plugin::settings::Schema;
 
 /// Largest `plugin.json`, in bytes.
@@ -39,6 +40,8 @@ pub struct Manifest {
     pub tools: Vec<ToolEntry>,
     /// The server that gives them, if one does.
     pub server: Option<Server>,
+    /// Hooks that the server is always asked for.
+    pub hooks: Vec<Hook>,
     /// Files that its package must not hold, as globs.
     pub private: Vec<String>,
     /// What its configuration must look like.
@@ -135,6 +138,7 @@ pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
         folder: folder.to_owned(),
         tools: vec![tool],
         server: Some(Server { argv: argv.to_vec(), env: BTreeMap::new() }),
+        hooks: Vec::new(),
         private: Vec::new(),
         schema: None,
         default_config: Value::Object(serde_json::Map::new()),
@@ -223,12 +227,13 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
         Some(_) => server_tools(&shared, &fields, findings),
         None => tools(&shared, &fields, findings),
     };
-    check_provides(&fields, server.is_some(), findings);
+    let hooks = check_provides(&fields, server.is_some(), findings);
     Some(Manifest {
         name: name?,
         folder,
         tools,
         server,
+        hooks,
         private: private(&fields, findings),
         schema: schema(&fields, findings),
         default_config: default_config(&fields, findings),
@@ -498,20 +503,24 @@ fn env(fields: &Fields<'_>, findings: &mut Findings) -> BTreeMap<String, String>
 }
 
 /// What `provides` promises must be what `tools` gives; a server is held to it
-/// once it runs.
-fn check_provides(fields: &Fields<'_>, is_server: bool, findings: &mut Findings) {
-    let Some(value) = fields.get("provides") else { return };
-    let Some(provides) = Fields::of("provides", value, findings) else { return };
+/// once it runs. Gives the hooks.
+fn check_provides(fields: &Fields<'_>, is_server: bool, findings: &mut Findings) -> Vec<Hook> {
+    let Some(value) = fields.get("provides") else { return Vec::new() };
+    let Some(provides) = Fields::of("provides", value, findings) else { return Vec::new() };
     provides.warn_of_unknown(&["tools", "channel", "hooks", "skills"], findings);
-    for key in ["channel", "hooks", "skills"] {
+    for key in ["channel", "skills"] {
         if provides.get(key).is_some_and(|it| !is_nothing(it)) {
             findings.errors.push(format!("provides.{key}: not supported by this version"));
         }
     }
-    let Some(promised) = provides.texts("tools", findings) else { return };
-    if is_server {
-        return;
+    if !is_server {
+        check_named_tools(fields, &provides, findings);
     }
+    hooks(&provides, is_server, findings)
+}
+
+fn check_named_tools(fields: &Fields<'_>, provides: &Fields<'_>, findings: &mut Findings) {
+    let Some(promised) = provides.texts("tools", findings) else { return };
     let given = named_tools(fields);
     for name in promised.iter().filter(|it| !given.contains(&it.as_str())) {
         findings.errors.push(format!("provides.tools: `{name}` is not among `tools`"));
@@ -519,6 +528,31 @@ fn check_provides(fields: &Fields<'_>, is_server: bool, findings: &mut Findings)
     for name in given.iter().filter(|it| !promised.iter().any(|promised| promised == *it)) {
         findings.errors.push(format!("provides.tools: `{name}` of `tools` is missing"));
     }
+}
+
+/// The hooks that a server is to be asked for.
+fn hooks(provides: &Fields<'_>, is_server: bool, findings: &mut Findings) -> Vec<Hook> {
+    let names = provides.texts("hooks", findings).unwrap_or_default();
+    let at = provides.path("hooks");
+    if !is_server && !names.is_empty() {
+        let what = format!("{at}: only a server can be asked for hooks: it needs `command`");
+        findings.errors.push(what);
+    }
+    let mut hooks = Vec::new();
+    for name in &names {
+        match Hook::named(name) {
+            Some(hook) if hooks.contains(&hook) => {}
+            Some(hook) => hooks.push(hook),
+            None => {
+                let known = Hook::ALL.map(Hook::name);
+                let nearest = did_you_mean(name, known.into_iter());
+                let known = known.join(", ");
+                let what = format!("{at}: there is no hook {name:?}{nearest}; there are {known}");
+                findings.errors.push(what);
+            }
+        }
+    }
+    hooks
 }
 
 /// Names of all entries of `tools`, also of those that are wrong: each fault

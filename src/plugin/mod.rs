@@ -9,6 +9,7 @@
 
 pub mod ask;
 pub mod connection;
+pub mod hooks;
 pub mod host;
 pub mod manifest;
 pub mod package;
@@ -19,6 +20,7 @@ pub mod settings;
 mod child;
 mod fields;
 mod globs;
+mod listeners;
 mod plugins;
 mod tree;
 
@@ -32,9 +34,10 @@ use serde_json::Value;
 pub(crate) use fields::kind_of;
 pub use plugins::Plugins;
 
-use crate::config::PluginSource;
+use crate::config::{OnHookFailure, PluginSource};
 use crate::config::{self, Findings, Home, KeyPath};
 use crate::error::{During, Kind, Result};
+use crate::plugin::hooks::Hook;
 use crate::plugin::host::Launch;
 use crate::plugin::manifest::{CORE_TOOLS, Manifest, Way};
 use crate::plugin::settings::{Schema, merge};
@@ -86,6 +89,8 @@ struct Plugin {
     /// `None` if it has no files that an agent could read.
     package: Option<PathBuf>,
     server: Option<Launch>,
+    hooks: Vec<Hook>,
+    on_hook_failure: OnHookFailure,
 }
 
 impl Registry {
@@ -186,6 +191,12 @@ impl Registry {
     /// each is started.
     pub fn servers(&self) -> impl Iterator<Item = &Launch> {
         self.order.iter().filter_map(|it| self.plugins.get(it)?.server.as_ref())
+    }
+
+    /// The hooks that a plugin is always asked for, and what its failure means.
+    pub fn hooks_of(&self, plugin: &str) -> (&[Hook], OnHookFailure) {
+        let plugin = self.plugins.get(plugin);
+        plugin.map_or((&[], OnHookFailure::Refuse), |it| (&it.hooks, it.on_hook_failure))
     }
 
     /// Brings every package up to date with its plugin's folder, and makes the
@@ -293,6 +304,8 @@ impl Registry {
             config,
             package,
             server,
+            hooks: manifest.hooks,
+            on_hook_failure: entry.on_hook_failure,
         };
         self.plugins.insert(entry.name.clone(), plugin);
         self.order.push(entry.name.clone());
