@@ -10,6 +10,7 @@ use super::{Engine, session_ref};
 use crate::clock;
 use crate::config::{Agent, ModelChoice, ModelRef};
 use crate::error::{Error, Kind, Result};
+use crate::plugin::hooks::Prompted;
 use crate::sandbox::AgentSandbox;
 use crate::tool::Caller;
 use crate::turn::{
@@ -150,7 +151,20 @@ fn try_run(
         return Err(Error::new(Kind::Internal, "the agent has no sandbox in this process"));
     };
     let key = &work.session;
+    let prompted = match &work.task {
+        Task::Compact => Prompted::default(),
+        Task::Answer(request) => match engine.guarded(request, key, cancel)? {
+            Ok(prompted) => prompted,
+            Err(reason) => {
+                refuse(work, reason, events);
+                return Ok(());
+            }
+        },
+    };
     let mut conversation = engine.store.open(key, &agent.name, clock::now())?;
+    if let Task::Answer(request) = &work.task {
+        engine.tell_of_beginning(request, agent, &conversation, cancel)?;
+    }
     let choices: Vec<&ModelChoice> = from_choice(agent, wanted);
     let model = &choices[0].model;
     let notes = workspace_notes(&equipment.sandbox, cancel);
@@ -161,6 +175,7 @@ fn try_run(
         instructions: agent.instructions.as_deref(),
         session_key: key,
         today: clock::now(),
+        context: &prompted.context,
     }
     .text();
     let counted = |model: &ModelRef, end: &ModelCallEnd| {
@@ -182,11 +197,21 @@ fn try_run(
         redactor: &engine.redactor,
     };
     match &work.task {
-        Task::Answer(request) => {
-            turn.run(&mut conversation, &request.message, events, cancel).map(drop)
+        Task::Answer(_) => {
+            turn.run(&mut conversation, &prompted.message, events, cancel).map(drop)
         }
         Task::Compact => turn.compact(&mut conversation, events, cancel),
     }
+}
+
+/// The end of a prompt that a plugin refuses, and of what was said to it.
+fn refuse(work: &Work, reason: String, events: &mut dyn FnMut(TurnEvent)) {
+    let unheard = work.steering.close().len();
+    if unheard > 0 {
+        let session = &work.session;
+        log::warn!("{unheard} messages to the refused prompt in `{session}` are refused with it");
+    }
+    events(TurnEvent::Blocked { reason });
 }
 
 /// The models that may answer: from the wanted one on, or all. One that the

@@ -114,6 +114,21 @@ impl Halt {
     }
 }
 
+impl Halt {
+    /// What a person is told of an answer that is withheld.
+    pub fn withheld(&self) -> String {
+        match self {
+            Self::Refused { plugin, reason: Some(reason) } => {
+                format!("the plugin '{plugin}' withheld the answer: {reason}")
+            }
+            Self::Refused { plugin, reason: None } => {
+                format!("the plugin '{plugin}' withheld the answer")
+            }
+            other => other.to_string(),
+        }
+    }
+}
+
 impl fmt::Display for Halt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

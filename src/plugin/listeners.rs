@@ -122,6 +122,11 @@ impl Plugins {
         hooks::tell(self.asked(hook, asker), hook, &json!({}));
     }
 
+    /// Whether any of them is a server, which alone is asked.
+    pub fn has_servers(&self) -> bool {
+        !self.hosts.is_empty()
+    }
+
     /// Whom to ask, in the order of the configuration.
     fn asked<'a>(&'a self, hook: Hook, asker: Asker<'a>) -> impl Iterator<Item = Asked<'a>> {
         let pairs = self.hosts.iter().zip(&self.hears);

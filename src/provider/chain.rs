@@ -37,8 +37,9 @@ pub trait Steps {
     /// Nothing happens: told after each second of a wait between two calls.
     fn waits(&mut self) {}
 
-    /// Another model than before is asked.
-    fn falls_back(&mut self, choice: &ModelChoice);
+    /// Another model than before is asked; why the one before did not answer,
+    /// unless it was not asked since it cools down.
+    fn falls_back(&mut self, from: &ModelChoice, to: &ModelChoice, why: Option<&Fault>);
 
     /// The conversation is too long for that model: makes it shorter, if it
     /// can, and the model is asked once more. `before`: how often that was
@@ -221,9 +222,10 @@ impl<'a> Chain<'a> {
             steps.retries(&tries.next(Duration::ZERO, reason));
         }
         let choice = self.choices[index];
-        if std::mem::replace(&mut self.current, index) != index {
+        let before = std::mem::replace(&mut self.current, index);
+        if before != index {
             tries.shrinks = 0;
-            steps.falls_back(choice);
+            steps.falls_back(self.choices[before], choice, self.whys[before].as_ref());
         }
         choice
     }
@@ -285,7 +287,9 @@ impl Exhausted {
 /// What a failure means for its model; `None` if no other call is to follow.
 fn setback(fault: &Fault) -> Option<Setback> {
     match fault {
-        Fault::RateLimited(..) | Fault::Unavailable(_) | Fault::Cut(_) => Some(Setback::Passing),
+        Fault::RateLimited(..) | Fault::Unavailable(_) | Fault::Slow(_) | Fault::Cut(_) => {
+            Some(Setback::Passing)
+        }
         Fault::Refused(_) | Fault::TooLong(_) | Fault::Stale(_) => Some(Setback::Lasting),
         Fault::Cancelled | Fault::Inactive(_) | Fault::Ours(_) => None,
     }
@@ -363,8 +367,8 @@ mod tests {
             self.waits += 1;
         }
 
-        fn falls_back(&mut self, choice: &ModelChoice) {
-            self.told.push(format!("to {}", choice.model.model));
+        fn falls_back(&mut self, _: &ModelChoice, to: &ModelChoice, _: Option<&Fault>) {
+            self.told.push(format!("to {}", to.model.model));
         }
 
         fn shrink(&mut self, _: &ModelChoice, before: u32) -> Result<bool, String> {

@@ -137,7 +137,11 @@ pub(super) fn obstacle(path: &Path) -> Option<String> {
 fn failure(fault: &Fault) -> Option<Event> {
     let text = fault.to_string();
     match fault {
-        Fault::RateLimited(..) | Fault::Unavailable(_) | Fault::Cut(_) | Fault::Inactive(_) => {
+        Fault::RateLimited(..)
+        | Fault::Unavailable(_)
+        | Fault::Slow(_)
+        | Fault::Cut(_)
+        | Fault::Inactive(_) => {
             Some(Event::Error(text))
         }
         Fault::Refused(_) => Some(Event::Refused(text)),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::plugin::hooks::{Occasion, Outcome};
 use crate::sandbox::{Exit, Feed, Output};
 
 /// On whose behalf something runs; set by the gateway, never by a payload.
@@ -22,6 +23,18 @@ pub struct Caller {
     pub claimed_session: Option<String>,
     /// `provider/model` that asked, in a turn.
     pub model: Option<String>,
+}
+
+impl Caller {
+    /// Where it stands, as plugins are told.
+    pub fn occasion(&self) -> Occasion {
+        let session = self.session.as_ref();
+        Occasion {
+            session_key: session.map(|it| it.session_key.clone()).unwrap_or_default(),
+            agent_name: self.agent.clone(),
+            channel: session.map(|it| it.channel.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 /// The conversation a call belongs to.
@@ -163,6 +176,28 @@ impl Answer {
             Content::Image { .. } => None,
         });
         texts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// In short, as plugins are told.
+    pub(super) fn outcome(&self) -> Outcome {
+        let exit_code = self.exit_code().unwrap_or(i32::from(self.is_error));
+        Outcome { output: self.plain_text(), exit_code }
+    }
+
+    /// With what a plugin made of text and exit code; images stay.
+    pub(super) fn with(mut self, outcome: Outcome) -> Self {
+        let before = self.outcome();
+        if outcome.exit_code != before.exit_code {
+            self.is_error = outcome.exit_code != 0;
+            if let Some(exit) = &mut self.exit {
+                exit.code = outcome.exit_code;
+            }
+        }
+        if outcome.output != before.output {
+            self.content.retain(|it| matches!(it, Content::Image { .. }));
+            self.content.insert(0, Content::Text { text: outcome.output });
+        }
+        self
     }
 
     /// Exit code where a command ran.

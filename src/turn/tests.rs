@@ -175,9 +175,25 @@ struct TestHands {
     /// Stands before each answer.
     before: &'static str,
     model_calls: RefCell<Vec<ModelCallEnd>>,
+    switches: RefCell<Vec<String>>,
+    /// Why nobody gets an answer.
+    withholds: Option<&'static str>,
 }
 
 impl Hands for TestHands {
+    fn model_switches(&self, switch: &ModelSwitch<'_>, _: &Cancel) {
+        let reason = format!("{:?}", switch.reason);
+        let said = format!("{} to {}: {reason}", switch.from.model, switch.to.model);
+        self.switches.borrow_mut().push(said);
+    }
+
+    fn response(&self, response: String, _: &Cancel) -> Result<String, String> {
+        match self.withholds {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(response),
+        }
+    }
+
     fn run(
         &self,
         call: CoreCall,
@@ -651,5 +667,11 @@ impl Hands for Watching {
         let file = fs::read_to_string(&self.0).unwrap_or_default();
         *self.1.borrow_mut() = file.contains("remember me");
         Ok(Box::new(|_| ()))
+    }
+
+    fn model_switches(&self, _: &ModelSwitch<'_>, _: &Cancel) {}
+
+    fn response(&self, response: String, _: &Cancel) -> Result<String, String> {
+        Ok(response)
     }
 }

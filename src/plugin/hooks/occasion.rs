@@ -4,6 +4,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::config::ModelRef;
+use crate::provider::Fault;
 
 /// Where something happens: whose session it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -93,6 +94,16 @@ pub enum SwitchReason {
 }
 
 impl SwitchReason {
+    /// Why another model is asked than the one that failed like that; `None`
+    /// for one that was not asked, since it cools down.
+    pub fn of(fault: Option<&Fault>) -> Self {
+        match fault {
+            None | Some(Fault::RateLimited(..)) => Self::RateLimit,
+            Some(Fault::Slow(_)) => Self::Timeout,
+            Some(_) => Self::Error,
+        }
+    }
+
     fn name(self) -> &'static str {
         match self {
             Self::RateLimit => "fallback_rate_limit",

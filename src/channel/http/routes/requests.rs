@@ -243,10 +243,10 @@ impl<'de> Visitor<'de> for Count<'_> {
 }
 
 /// The fields of a JSON object, taken out one by one.
-struct Fields(Map<String, Value>);
+pub(super) struct Fields(Map<String, Value>);
 
 impl Fields {
-    fn parse(body: &[u8]) -> Checked<Self> {
+    pub(super) fn parse(body: &[u8]) -> Checked<Self> {
         bounded(body)?;
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Ok(Self(fields)),
@@ -255,14 +255,17 @@ impl Fields {
         }
     }
 
-    fn optional<T>(&mut self, name: &str, read: fn(Value) -> Checked<T>) -> Checked<Option<T>> {
+    pub(super) fn optional<T>(
+        &mut self,
+        name: &str,
+        read: fn(Value) -> Checked<T>) -> Checked<Option<T>> {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => read(value).map(Some).map_err(|it| format!("`{name}` {it}")),
         }
     }
 
-    fn required<T>(&mut self, name: &str, read: fn(Value) -> Checked<T>) -> Checked<T> {
+    pub(super) fn required<T>(&mut self, name: &str, read: fn(Value) -> Checked<T>) -> Checked<T> {
         self.optional(name, read)?.ok_or_else(|| format!("`{name}` is missing"))
     }
 
@@ -275,7 +278,7 @@ impl Fields {
         Ok(ModelRef { provider, model: self.required("modelId", text)? })
     }
 
-    fn nothing_else(self) -> Checked<()> {
+    pub(super) fn nothing_else(self) -> Checked<()> {
         match self.0.keys().next() {
             None => Ok(()),
             Some(name) => Err(format!("`{name}` is not a field of this request")),
@@ -283,7 +286,7 @@ impl Fields {
     }
 }
 
-fn text(value: Value) -> Checked<String> {
+pub(super) fn text(value: Value) -> Checked<String> {
     match value {
         Value::String(text) if !text.contains('\0') => Ok(text),
         Value::String(_) => Err("must not hold a NUL".into()),
@@ -291,7 +294,7 @@ fn text(value: Value) -> Checked<String> {
     }
 }
 
-fn key(value: Value) -> Checked<String> {
+pub(super) fn key(value: Value) -> Checked<String> {
     let key = text(value)?;
     checked_key(&key).map_err(|it| format!("does not do: {it}"))?;
     Ok(key)
