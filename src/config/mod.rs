@@ -41,6 +41,6 @@ pub use report::{Finding, Findings, Report, Severity};
 pub use substitute::Environment;
 pub use types::{
     Agent, Api, Config, Endpoint, Gateway, HOSTS_OWN_NETWORK, Limits, LongPrompt, ModelChoice,
-    ModelFacts, ModelRef, MountConfig, Network, OnHookFailure, Plugin, PluginSource, Price, Provider, Reach,
-    RuntimeChoice, SandboxConfig, ThinkingLevel, Timeouts, UserChoice, by_name,
+    ModelFacts, ModelRef, MountConfig, Network, OnHookFailure, Plugin, PluginSource, Price,
+    Provider, Reach, RuntimeChoice, SandboxConfig, ThinkingLevel, Timeouts, UserChoice, by_name,
 };

@@ -197,9 +197,7 @@ fn try_run(
         redactor: &engine.redactor,
     };
     match &work.task {
-        Task::Answer(_) => {
-            turn.run(&mut conversation, &prompted.message, events, cancel).map(drop)
-        }
+        Task::Answer(_) => turn.run(&mut conversation, &prompted.message, events, cancel).map(drop),
         Task::Compact => turn.compact(&mut conversation, events, cancel),
     }
 }

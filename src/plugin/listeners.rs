@@ -176,12 +176,14 @@ impl Asked<'_> {
     fn session(&self) -> Result<Arc<Session>, Unheard> {
         match &self.session {
             Some(session) => Ok(Arc::clone(session)),
-            None => self.host.session_within(self.asker, self.patience).map_err(|error| {
-                match error.kind() {
-                    Kind::Cancelled => Unheard::CalledOff,
-                    _ => Unheard::Failed(error.to_string()),
-                }
-            }),
+            None => {
+                self.host.session_within(self.asker, self.patience).map_err(|error| {
+                    match error.kind() {
+                        Kind::Cancelled => Unheard::CalledOff,
+                        _ => Unheard::Failed(error.to_string()),
+                    }
+                })
+            }
         }
     }
 }

@@ -34,8 +34,8 @@ use serde_json::Value;
 pub(crate) use fields::kind_of;
 pub use plugins::Plugins;
 
-use crate::config::{OnHookFailure, PluginSource};
 use crate::config::{self, Findings, Home, KeyPath};
+use crate::config::{OnHookFailure, PluginSource};
 use crate::error::{During, Kind, Result};
 use crate::plugin::hooks::Hook;
 use crate::plugin::host::Launch;

@@ -141,9 +141,7 @@ fn failure(fault: &Fault) -> Option<Event> {
         | Fault::Unavailable(_)
         | Fault::Slow(_)
         | Fault::Cut(_)
-        | Fault::Inactive(_) => {
-            Some(Event::Error(text))
-        }
+        | Fault::Inactive(_) => Some(Event::Error(text)),
         Fault::Refused(_) => Some(Event::Refused(text)),
         Fault::TooLong(_) => Some(Event::TooLong(text)),
         // The call is made again, without what is stale.

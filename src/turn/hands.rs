@@ -64,6 +64,10 @@ impl Hands for Equipped<'_> {
 
     fn response(&self, response: String, cancel: &Cancel) -> Result<String, String> {
         let plugins = self.toolbox.plugins();
+        if !plugins.has_servers() {
+            return Ok(response);
+        }
+        let response = self.toolbox.mask(&response);
         plugins.post_response(response, &self.occasion(), cancel).map_err(|it| it.withheld())
     }
 }

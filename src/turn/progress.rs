@@ -142,7 +142,6 @@ impl<'a> Progress<'a> {
     /// What the caller gets for that answer.
     pub(super) fn ending(&self, answer: &Assistant) -> Ending {
         let Ending { response, note } = Ending::of(answer);
-        let response = masked::text(response, self.turn.redactor);
         match self.turn.hands.response(response, self.cancel) {
             Ok(response) => Ending { response, note },
             Err(why) => Ending { response: String::new(), note: Some(why) },

@@ -19,7 +19,9 @@ use crate::config::key_path::KeyPath;
 use crate::config::nearest::nearest;
 use crate::config::node::Node;
 use crate::config::report::Findings;
-use crate::config::{Config, Home, OnHookFailure, Plugin, PluginSource, Provider, Surroundings, by_name, paths};
+use crate::config::{
+    Config, Home, OnHookFailure, Plugin, PluginSource, Provider, Surroundings, by_name, paths,
+};
 
 /// One configuration being put together.
 pub(crate) struct Assembly<'a> {

@@ -144,7 +144,9 @@ fn take_prompted(prompted: &mut Prompted, mut answer: Value) -> Result<Next, Str
     }
     let length = message.as_deref().map_or(0, stored_length);
     if message.as_deref().is_some_and(|it| it.trim().is_empty()) || length > LONGEST_MESSAGE {
-        return Err(format!("the message it made is empty, or longer than {LONGEST_MESSAGE} bytes"));
+        return Err(format!(
+            "the message it made is empty, or longer than {LONGEST_MESSAGE} bytes"
+        ));
     }
     if prompted.context.len() + context.len() > LONGEST_CONTEXT {
         return Err(format!("`context` is longer than {LONGEST_CONTEXT} bytes in all"));

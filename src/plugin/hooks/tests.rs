@@ -100,9 +100,7 @@ fn each_sees_what_the_one_before_made_of_it() {
         Ok(json!({"message": "o", "context": "two", "other": 1})),
     ];
     assert_eq!(pre_prompt(row.of(&answers), "m".into(), &at()), prompted("o", "one\n\ntwo"));
-    let event = |message: &str| {
-        json!({"message": message, "sessionKey": "tui:x", "agentName": "x", "channel": "tui"})
-    };
+    let event = |message: &str| json!({"message": message, "sessionKey": "tui:x", "agentName": "x", "channel": "tui"});
     let want = [
         json!(["a", "prePrompt", event("m")]),
         json!(["b", "prePrompt", event("n")]),
@@ -252,7 +250,8 @@ fn a_refusal_names_the_plugin_and_its_reason() {
         hook: Hook::PreToolExec,
         why: "no answer within 10 s".into(),
     };
-    let want = "refused, since the hook preToolExec of the plugin 'p' failed: no answer within 10 s";
+    let want =
+        "refused, since the hook preToolExec of the plugin 'p' failed: no answer within 10 s";
     assert_eq!((failed.to_string(), failed.reason()), (want.into(), want.into()));
     let plain = refused("p", Some("no rm"));
     assert_eq!(plain.to_string(), "refused by the plugin 'p': no rm");

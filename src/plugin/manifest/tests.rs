@@ -322,9 +322,14 @@ fn hooks_of_a_server_are_known_by_their_names() {
     check_server(hooks(json!(["prePrompt", "gatewayShutdown", "prePrompt"])), &[]);
     check_server(
         hooks(json!(["preToolExe"])),
-        &["provides.hooks: there is no hook \"preToolExe\"; did you mean `preToolExec`?; there are \
+        &[
+            "provides.hooks: there is no hook \"preToolExe\"; did you mean `preToolExec`?; there are \
          prePrompt, postResponse, preToolExec, postToolExec, sessionCreated, sessionDisposed, \
-         modelSwitched, gatewayStarted, gatewayShutdown"],
+         modelSwitched, gatewayStarted, gatewayShutdown",
+        ],
     );
-    check_server(hooks(json!("prePrompt")), &["provides.hooks: must be an array of strings, is a string"]);
+    check_server(
+        hooks(json!("prePrompt")),
+        &["provides.hooks: must be an array of strings, is a string"],
+    );
 }

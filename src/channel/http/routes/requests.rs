@@ -258,7 +258,8 @@ impl Fields {
     pub(super) fn optional<T>(
         &mut self,
         name: &str,
-        read: fn(Value) -> Checked<T>) -> Checked<Option<T>> {
+        read: fn(Value) -> Checked<T>,
+    ) -> Checked<Option<T>> {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => read(value).map(Some).map_err(|it| format!("`{name}` {it}")),
