@@ -3,12 +3,14 @@
 //! kept as it stands, what is missing is empty), written as pi writes it.
 //! Nothing here does I/O or knows a provider.
 
+mod json;
 mod length;
 
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use crate::clock::Time;
+pub use json::{mended, read_json};
 pub use length::{LONGEST_MESSAGE, stored_length};
 
 /// One message of a conversation.

@@ -2,11 +2,14 @@
 //! gateway: log, audit, error text, HTTP answer. A [`Secret`] cannot be
 //! serialized and prints as dots; it is exposed on the line that uses it.
 
+mod stream;
+
 use std::borrow::Cow;
 use std::fmt;
-use std::mem;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
+
+pub use stream::{MaskedStream, MaskedStreams};
 
 /// What stands where a secret stood.
 pub const DOTS: &str = "••••";
@@ -99,19 +102,28 @@ impl Redactor {
     /// The text with [`DOTS`] in place of every secret; secrets that overlap
     /// become one mask, so that no end of either is left.
     pub fn mask<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        let found = self.find(text);
-        if found.is_empty() {
+        let secrets = self.find(text);
+        if secrets.is_empty() {
             return Cow::Borrowed(text);
         }
-        let mut masked = String::with_capacity(text.len());
-        let mut done = 0;
-        for range in merge(found) {
-            masked.push_str(&text[done..range.start]);
-            masked.push_str(DOTS);
-            done = range.end;
-        }
-        masked.push_str(&text[done..]);
-        Cow::Owned(masked)
+        Cow::Owned(without(&secrets, text, 0..text.len()))
+    }
+
+    /// Masks texts that a reader may join: a secret that is parted among them
+    /// becomes one mask, where it ends. Tells of each whether it is changed.
+    pub fn mask_joined(&self, mut texts: Vec<&mut String>) -> Vec<bool> {
+        let joined: String = texts.iter().map(|it| it.as_str()).collect();
+        let secrets = self.find(&joined);
+        let mut begin = 0;
+        let mut mask = |text: &mut String| {
+            let end = begin + text.len();
+            let masked = without(&secrets, &joined, begin..end);
+            begin = end;
+            let is_changed = *text != masked;
+            *text = masked;
+            is_changed
+        };
+        texts.iter_mut().map(|it| !secrets.is_empty() && mask(it)).collect()
     }
 
     /// How much of a text that goes on can be masked and told now: what is
@@ -126,7 +138,7 @@ impl Redactor {
             return cut;
         }
         // A secret that is whole must not be parted either.
-        let mut whole = merge(self.find(text)).into_iter();
+        let mut whole = self.find(text).into_iter();
         whole.find(|it| it.start < cut && cut < it.end).map_or(cut, |it| it.start)
     }
 
@@ -147,56 +159,15 @@ impl Redactor {
             needles.iter().map(|it| ended(&text, it)).max().unwrap_or(0)
         };
         // A secret that is whole must not be parted either.
-        let mut whole = merge(self.find(&text)).into_iter();
+        let mut whole = self.find(&text).into_iter();
         let ended = whole.find(|it| it.start < ended && ended < it.end).map_or(ended, |it| it.end);
         &bytes[ended.min(bytes.len())..]
     }
 
+    /// Where secrets stand, in order; those that overlap as one.
     fn find(&self, text: &str) -> Vec<Range<usize>> {
         let needles = self.needles.read().unwrap_or_else(PoisonError::into_inner);
-        needles.iter().flat_map(|needle| occurrences(text, needle)).collect()
-    }
-}
-
-/// A text on its way out in pieces: what could be the beginning of a secret is
-/// held back until it is one or is none.
-#[derive(Debug)]
-pub struct MaskedStream {
-    redactor: Redactor,
-    held: String,
-}
-
-impl MaskedStream {
-    /// Before its first piece.
-    pub fn new(redactor: &Redactor) -> Self {
-        Self { redactor: redactor.clone(), held: String::new() }
-    }
-
-    /// What can be told once that piece has come, masked; often all of it.
-    pub fn take(&mut self, piece: &str) -> String {
-        self.held.push_str(piece);
-        let settled = self.redactor.settled(&self.held);
-        let rest = self.held.split_off(settled);
-        let told = mem::replace(&mut self.held, rest);
-        self.masked(told)
-    }
-
-    /// What was still held, masked: nothing more follows it.
-    pub fn rest(&mut self) -> String {
-        let held = mem::take(&mut self.held);
-        self.masked(held)
-    }
-
-    /// Drops what was still held, so many bytes: what follows it is not known.
-    pub fn forget(&mut self) -> usize {
-        mem::take(&mut self.held).len()
-    }
-
-    fn masked(&self, text: String) -> String {
-        match self.redactor.mask(&text) {
-            Cow::Owned(masked) => masked,
-            Cow::Borrowed(_) => text,
-        }
+        merge(needles.iter().flat_map(|needle| occurrences(text, needle)).collect())
     }
 }
 
@@ -226,6 +197,23 @@ fn forms(value: &str) -> Vec<String> {
         forms.push(escaped.to_owned());
     }
     forms
+}
+
+/// That part of the text: [`DOTS`] for each secret that ends in it, and nothing
+/// of one that ends behind it.
+fn without(secrets: &[Range<usize>], text: &str, part: Range<usize>) -> String {
+    let mut masked = String::with_capacity(part.len());
+    let mut done = part.start;
+    let first = secrets.partition_point(|it| it.end <= part.start);
+    for secret in secrets[first..].iter().take_while(|it| it.start < part.end) {
+        masked.push_str(&text[done..secret.start.max(done)]);
+        if secret.end <= part.end {
+            masked.push_str(DOTS);
+        }
+        done = secret.end.min(part.end);
+    }
+    masked.push_str(&text[done..part.end]);
+    masked
 }
 
 /// Bytes at the end of the text that the needle begins with, but not all of
@@ -337,6 +325,26 @@ mod tests {
         check(&["s3cret-key"], (b"\xffkey \xff", b"\xffkey \xff"), b"\xffkey \xff");
         check(&["s3cret-key"], (b"-key \xff s3", b"-key \xff "), b" \xff s3");
         check(&["abcdefgh", "ghabcdef"], (b"ghabcdefx", b"ghabcdefx"), b"x");
+    }
+
+    #[test]
+    fn a_secret_that_is_parted_among_texts_is_masked_where_it_ends() {
+        #[track_caller]
+        fn check(texts: &[&str], want: &[(&str, bool)]) {
+            let redactor = Redactor::new();
+            ["s3cret-key", "abcdefgh", "efghijkl"].iter().for_each(|it| redactor.learn(it));
+            let mut texts: Vec<String> = texts.iter().map(|it| (*it).to_owned()).collect();
+            let changed = redactor.mask_joined(texts.iter_mut().collect());
+            let got: Vec<_> = texts.iter().map(String::as_str).zip(changed).collect();
+            assert_eq!(got, want);
+        }
+        check(&[], &[]);
+        check(&["a", "", "b"], &[("a", false), ("", false), ("b", false)]);
+        check(&["a s3c", "ret-key b"], &[("a ", true), ("•••• b", true)]);
+        check(&["s3", "", "cret", "-key"], &[("", true), ("", false), ("", true), ("••••", true)]);
+        check(&["s3cret-key", "s3cret-kex"], &[("••••", true), ("s3cret-kex", false)]);
+        check(&["xabcdefgh", "ijkl."], &[("x", true), ("••••.", true)]);
+        check(&["é s3cret-key é s3", "cret-key é"], &[("é •••• é ", true), ("•••• é", true)]);
     }
 
     #[test]

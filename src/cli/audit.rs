@@ -1,15 +1,17 @@
 //! `beige audit`: shows the audit log, follows it, proves it. Reads files
 //! only, so it works with and without a gateway.
 
+use std::collections::BTreeSet;
+
 use lexopt::Arg;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::columns::{columns, inert, padded, shortened};
+use super::columns::{columns, in_one_line, padded, shortened};
 use super::table::{Takes, Word, action, flag, valued};
 use super::{
-    Command, Invocation, colours, counted, print, print_json, tell, terminal_width, unknown,
-    unknown_action,
+    Command, Invocation, colours, counted, present, print, print_json, tell, terminal_width,
+    unknown, unknown_action,
 };
 use crate::audit::{Filter, Head, follow, head, parse_since, read, verify};
 use crate::clock::now;
@@ -125,8 +127,8 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     }
     match (asked.follow, asked.json) {
         (true, json) => follow_records(&home, &asked.filter, json),
-        (false, true) => print_document(&home, &asked.filter),
-        (false, false) => print_lines(&home, &asked.filter),
+        (false, true) => print_document(invocation, &home, &asked.filter),
+        (false, false) => print_lines(invocation, &home, &asked.filter),
     }
 }
 
@@ -210,7 +212,7 @@ fn prove(home: &Home, kept: Option<Head>, json: bool) -> Result<u8> {
         });
         print_json(&format!("{document}\n"))?;
     } else {
-        print(&format!("{report}\n"))?;
+        present(&format!("{report}\n"))?;
     }
     Ok(u8::from(!report.is_proven()))
 }
@@ -227,32 +229,52 @@ fn follow_records(home: &Home, filter: &Filter, json: bool) -> Result<u8> {
     Ok(0)
 }
 
-fn print_lines(home: &Home, filter: &Filter) -> Result<u8> {
+fn print_lines(invocation: &Invocation, home: &Home, filter: &Filter) -> Result<u8> {
     let page = Page::of_stdout();
-    let mut piece = String::new();
+    let (mut piece, mut is_empty) = (String::new(), true);
     let broken = read(home, filter, &mut |line| {
+        is_empty = false;
         piece.push_str(&for_people(line, page));
         print_if(&mut piece, PIECE, print)
     })?;
+    if is_empty {
+        require_known(invocation, home, filter)?;
+    }
     print_if(&mut piece, 0, print)?;
     tell_of_broken(broken);
     Ok(0)
 }
 
 /// `{"records":[…]}`, written as it is read.
-fn print_document(home: &Home, filter: &Filter) -> Result<u8> {
+fn print_document(invocation: &Invocation, home: &Home, filter: &Filter) -> Result<u8> {
     let mut piece = String::from("{\"records\":[");
-    let mut separator = "\n";
+    let mut separator = "\n"; // Until there is a record.
     let broken = read(home, filter, &mut |line| {
         piece.push_str(separator);
         piece.push_str(line);
         separator = ",\n";
         print_if(&mut piece, PIECE, print_json)
     })?;
+    if separator == "\n" {
+        require_known(invocation, home, filter)?;
+    }
     piece.push_str("\n]}\n");
     print_if(&mut piece, 0, print_json)?;
     tell_of_broken(broken);
     Ok(0)
+}
+
+/// Nothing of an agent may be what there is, or a typing mistake.
+fn require_known(invocation: &Invocation, home: &Home, filter: &Filter) -> Result<()> {
+    let Some(agent) = &filter.agent else { return Ok(()) };
+    invocation.require_known_agent(agent, || {
+        let mut known = BTreeSet::new();
+        read(home, &Filter::default(), &mut |line| {
+            known.extend(serde_json::from_str::<Seen>(line).map(|it| it.agent));
+            Ok(true)
+        })?;
+        Ok(known)
+    })
 }
 
 /// Prints what has gathered once it is large enough.
@@ -275,7 +297,7 @@ fn tell_of_broken(lines: u64) {
 /// and an error if there is one; a narrow terminal has that on a line below.
 fn for_people(line: &str, page: Page) -> String {
     let Ok(seen) = serde_json::from_str::<Seen>(line) else {
-        return format!("{}\n", shortened(&inert(line), page.width.unwrap_or(200)));
+        return format!("{}\n", shortened(&in_one_line(line), page.width.unwrap_or(200)));
     };
     let row = page.row(&seen);
     let text = match told_error(&seen) {
@@ -290,7 +312,7 @@ fn for_people(line: &str, page: Page) -> String {
 
 /// The error, unless it says no more than the exit code does.
 fn told_error(seen: &Seen) -> Option<String> {
-    let error = inert(seen.error.as_deref()?);
+    let error = in_one_line(seen.error.as_deref()?);
     let is_told = error.trim().is_empty() || error.starts_with("Exit code: ");
     (!is_told).then_some(error)
 }
@@ -305,12 +327,12 @@ impl Page {
     }
 
     fn row(self, seen: &Seen) -> String {
-        let time = inert(&seen.ts.replacen('T', " ", 1));
+        let time = in_one_line(&seen.ts.replacen('T', " ", 1));
         let (time, agent, tool, outcome_columns) = match self.is_narrow() {
             true => (without_fraction(&time), 8, 6, 8),
             false => (time, 12, 10, 9),
         };
-        let name = |text: &str, least| padded(&shortened(&inert(text), NAME), least);
+        let name = |text: &str, least| padded(&shortened(&in_one_line(text), NAME), least);
         let before = format!("{time}  {}  {}  ", name(&seen.agent, agent), name(&seen.tool, tool));
         let took = seen.duration_ms.map(duration).unwrap_or_default();
         let after = format!("  {}  {took:>7}", padded(&outcome(seen), outcome_columns));
@@ -320,7 +342,7 @@ impl Page {
             }
             _ => SHOWN,
         };
-        let arguments = padded(&shortened(&inert(&joined(&seen.args)), room), room);
+        let arguments = padded(&shortened(&in_one_line(&joined(&seen.args)), room), room);
         let row = format!("{before}{arguments}{after}");
         shortened(row.trim_end(), self.width.unwrap_or(usize::MAX))
     }

@@ -41,8 +41,10 @@ fn column_count(it: char) -> usize {
     }
 }
 
-/// The text with everything escaped that a terminal would obey or not show.
-pub(super) fn inert(text: &str) -> String {
+/// The text with everything escaped that a terminal would obey or not show,
+/// line ends too: for whatever has its place in a line, such as a name in a
+/// listing.
+pub(super) fn in_one_line(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for it in text.chars() {
         match it {

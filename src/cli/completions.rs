@@ -7,9 +7,10 @@ use std::path::PathBuf;
 
 use lexopt::Arg::Value as Positional;
 
-use super::columns::inert;
+use super::columns::in_one_line;
 use super::table::{Action, COMMON, Command, Flag, NOTHING, Takes, Word, action};
 use super::{COMMANDS, Invocation, print, unknown, unknown_among};
+use crate::audit::is_active;
 use crate::config::{Agent, Config, Surroundings, examine};
 use crate::error::{Error, Kind, Result};
 use crate::session::{Listed, Store, Which};
@@ -82,10 +83,18 @@ fn answer(invocation: &mut Invocation) -> Result<u8> {
     let place = Place::after(before);
     let mut lines = String::new();
     for it in place.proposals(current, &|asked| found(invocation, asked)) {
-        lines.push_str(&format!("{it}\n"));
+        if is_plain(&it) {
+            lines.push_str(&format!("{it}\n"));
+        }
     }
     print(&lines)?;
     Ok(0)
+}
+
+/// Whether it is a proposal in one line that no terminal would obey: a shell
+/// shows it as it stands.
+fn is_plain(proposal: &str) -> bool {
+    !proposal.chars().any(|it| it != '\t' && is_active(it))
 }
 
 fn lossy(word: OsString) -> String {
@@ -151,10 +160,10 @@ fn sessions(invocation: &Invocation, agent: Option<&str>) -> Vec<String> {
 
 fn session_line(session: &Listed) -> Option<String> {
     let word = session.key.as_deref().unwrap_or(&session.session_id);
-    let is_plain = !word.chars().any(char::is_control);
-    let said = inert(session.name.as_deref().unwrap_or(&session.first_message));
+    let said = in_one_line(session.name.as_deref().unwrap_or(&session.first_message));
     let said: String = said.replace('\t', " ").chars().take(60).collect();
-    is_plain.then(|| format!("{word}\t{said}").trim_end().to_owned())
+    // A tab would end it.
+    (!word.contains('\t')).then(|| format!("{word}\t{said}").trim_end().to_owned())
 }
 
 /// Where in the table the words so far have led.
@@ -297,6 +306,14 @@ fn commands() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_terminal_would_obey_is_no_proposal() {
+        assert!(is_plain("p/m") && is_plain("cli:a:1\tsaid"));
+        for word in ["a\nb", "\x1b[2J", "\u{9b}2J\tsaid", "\u{202e}x"] {
+            assert!(!is_plain(word), "{word:?}");
+        }
+    }
 
     fn proposed(line: &str) -> Vec<String> {
         let words: Vec<String> = line.split(' ').map(str::to_owned).collect();

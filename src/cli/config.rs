@@ -5,7 +5,7 @@ use lexopt::Arg::{Long, Value as Positional};
 use serde_json::{Value, json};
 
 use super::table::{NOTHING, action, flag};
-use super::{Command, Invocation, present, print, print_json, tell, unknown, unknown_action};
+use super::{Command, Invocation, present, print_json, tell, unknown, unknown_action};
 use crate::config::{
     self, Config, Examined, Finding, Findings, HOSTS_OWN_NETWORK, KeyPath, Network, Report,
     RuntimeChoice, Surroundings,
@@ -96,7 +96,7 @@ fn check(invocation: &Invocation, options: &Options) -> Result<u8> {
     if options.json {
         print_json(&format!("{}\n", document(&report, ok)))?;
     } else if report.is_empty() {
-        print(&format!("{}: sound\n", report.file.display()))?;
+        present(&format!("{}: sound\n", report.file.display()))?;
     } else {
         present(&format!("{report}\n"))?;
     }

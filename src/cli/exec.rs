@@ -20,6 +20,7 @@ use super::{
     Command, Invocation, complain, failure_document, logger, print_json, stdin, tell, unknown,
     write_through,
 };
+use crate::channel::http::FULL;
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::Gateway;
@@ -61,7 +62,8 @@ Standard input is read whether CMD reads it or not: in a `while read` loop, add
 </dev/null. There is no terminal for CMD.
 
 SIGINT and SIGTERM are passed to CMD; if it lives on for 10 s, or at a second
-signal, it is killed with all it started.
+signal, it is killed with all it started. Before CMD has begun the first signal
+ends the call.
 
 Exit codes: CMD's own (126 not executable, 127 not found, 128+n by signal n),
 124 the timeout expired, 125 beige failed, 2 wrong usage.
@@ -208,7 +210,7 @@ fn execute(invocation: &Invocation, request: &Request) -> Result<u8> {
 /// A connection of frames, and what there is to say of the configuration.
 type Door = (BufReader<UnixStream>, Option<String>);
 
-/// The way into the gateway; `None` if none runs or it drains. An error if a
+/// The way into the gateway; `None` if none runs, it drains or it is full. An error if a
 /// configuration was named that it does not serve.
 fn door(invocation: &Invocation, home: &Home, request: &Request) -> Result<Option<Door>> {
     let api = Api::new(home);
@@ -219,7 +221,13 @@ fn door(invocation: &Invocation, home: &Home, request: &Request) -> Result<Optio
     let path = format!("/api/agents/{}/exec/stream", client::encoded(&request.agent));
     match api.upgrade(&path, "beige-exec/1") {
         Ok(from) => Ok(Some((from, notice))),
-        Err(error) if error.kind() == Kind::Busy => Ok(None),
+        Err(error) if error.kind() == Kind::Busy => {
+            // One that starts or stops is no news: it is as if none were there.
+            if error.to_string().starts_with(FULL) && !request.json {
+                tell(&format!("beige exec: {FULL}, so the command runs without it"));
+            }
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }

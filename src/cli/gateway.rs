@@ -2,6 +2,7 @@
 
 mod logs;
 mod serve;
+mod status;
 
 use std::io::{BufRead, BufReader, Read};
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -16,9 +17,7 @@ use serde_json::{Value, json};
 
 use super::client::{self, Api};
 use super::table::{NOTHING, Word, action, flag, valued};
-use super::{
-    Command, Invocation, counted, print, print_json, setup, tell, tidy, unknown, unknown_action,
-};
+use super::{Command, Invocation, print, setup, tell, tidy, unknown, unknown_action};
 use crate::config::Home;
 use crate::error::{During, Error, Kind, Result};
 use crate::gateway::ConfigInUse;
@@ -67,7 +66,8 @@ stop      lets what runs end (30 s, then it is called off), then stops
 restart   stop, then start; a broken configuration stops nothing. A gateway
           that runs in the foreground, as under systemd, takes the
           configuration over and starts afresh by itself
-status    whether it runs; exit 0 if it does, 1 if not
+status    whether it runs, what waits, and which models cool down; exit 0 if it
+          runs, 1 if not
             --json        one JSON document
 logs      the newest lines of the gateway's log
             -n LINES      so many (default 50)
@@ -107,7 +107,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
         Some("start") => start(invocation),
         Some("stop") => stop(&invocation.home()?),
         Some("restart") => restart(invocation),
-        Some("status") => status(invocation, options.json),
+        Some("status") => status::status(invocation, options.json),
         Some("logs") => logs::logs(invocation, options.lines.unwrap_or(50), options.follow),
         Some(other) => Err(unknown_action(&COMMAND, other)),
         None => Err(Error::new(Kind::Usage, "say start, stop, restart, status or logs")),
@@ -405,90 +405,6 @@ fn pid_number(pid: Pid) -> u32 {
 /// The gateway that holds the home, if any.
 fn running(home: &Home) -> Result<Option<Holder>> {
     Ok(HomeLock::holder(home)?.filter(|it| it.role == Role::Gateway))
-}
-
-fn status(invocation: &Invocation, json: bool) -> Result<u8> {
-    let home = invocation.home()?;
-    let holder = running(&home)?;
-    let api = Api::with_limit(&home, STATUS_LIMIT);
-    let asked = holder.as_ref().map(|_| api.get("/api/health"));
-    let (health, trouble) = match asked {
-        Some(Ok(health)) => (Some(health), None),
-        Some(Err(error)) => (None, Some(error)),
-        None => (None, None),
-    };
-    let answers = health.is_some();
-    let pid = holder.as_ref().and_then(|it| it.pid);
-    if json {
-        let document = json!({
-            "running": holder.is_some(), "answers": answers, "pid": pid,
-            "home": home.root().display().to_string(), "health": health,
-        });
-        print_json(&format!("{document}\n"))?;
-    } else {
-        print(&match trouble {
-            Some(error) if error.kind() != Kind::Timeout => unwell(pid, &error),
-            _ => told(pid, holder.is_some(), health.as_ref()),
-        })?;
-    }
-    if answers {
-        invocation.tell_of_other_config("gateway");
-    }
-    Ok(u8::from(!answers))
-}
-
-/// It is there, and gives no health.
-fn unwell(pid: Option<u32>, error: &Error) -> String {
-    let pid = pid.map_or_else(|| "not known yet".to_owned(), |it| it.to_string());
-    format!("the gateway runs (pid {pid}) and did not tell how it is: {error}\n")
-}
-
-fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
-    match health {
-        Some(health) => {
-            let pid = pid.map_or_else(|| "not known yet".to_owned(), |it| it.to_string());
-            let number = |name| health.get(name).and_then(Value::as_u64).unwrap_or(0);
-            let mut text = format!(
-                "the gateway runs (pid {pid}){}, up {} s, {}, {}{}\n",
-                place(health.get("address").and_then(Value::as_str)),
-                number("uptimeSeconds"),
-                counted(number("agents"), "agent"),
-                sandboxes(number("sandboxes")),
-                waiting(number("waiting")),
-            );
-            queues(health).for_each(|it| text.push_str(&it));
-            let degraded = health.get("degraded").and_then(Value::as_array);
-            for it in degraded.into_iter().flatten().filter_map(Value::as_str) {
-                text.push_str(&format!("degraded: {}\n", it.replace('\n', "\n          ")));
-            }
-            text
-        }
-        None if runs => format!("{}\n", client::silence(pid)),
-        None => "no gateway is running\n".to_owned(),
-    }
-}
-
-/// A line for each provider at which calls wait.
-fn queues(health: &Value) -> impl Iterator<Item = String> {
-    let providers = health.get("providers").and_then(Value::as_array).into_iter().flatten();
-    providers.filter(|it| it["queued"].as_u64().is_some_and(|it| it > 0)).map(|it| {
-        let number = |name: &str| it[name].as_u64().unwrap_or(0);
-        format!(
-            "provider {}: {} running, {} waiting, the longest for {:.1} s\n",
-            it["provider"].as_str().unwrap_or_default(),
-            counted(number("running"), "call"),
-            number("queued"),
-            it["oldestWaitSeconds"].as_f64().unwrap_or(0.0),
-        )
-    })
-}
-
-fn waiting(number: u64) -> String {
-    if number == 0 { String::new() } else { format!(", {} in line", counted(number, "prompt")) }
-}
-
-fn sandboxes(number: u64) -> String {
-    format!("{number} with a sandbox ready")
 }
 
 #[cfg(test)]

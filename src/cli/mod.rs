@@ -22,6 +22,7 @@ mod stdin;
 mod table;
 mod usage;
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
@@ -29,11 +30,12 @@ use lexopt::Arg::{self, Long, Short, Value};
 
 use crate::config::{Config, Home, load, locate, nearest};
 use crate::error::{Error, Kind, Result};
-use crate::gateway::ConfigInUse;
+use crate::gateway::{ConfigInUse, require_among};
 use crate::secret::Redactor;
 
 use output::{
-    colours, inert, is_watched, present, print, print_json, tell, terminal_width, write_through,
+    colours, dim, inert, is_on_screen, is_watched, present, print, print_json, remark, tell,
+    terminal_width, write_through,
 };
 pub use table::Command;
 
@@ -292,6 +294,23 @@ impl Invocation {
             Some(difference) => Err(Error::new(Kind::Config, difference)),
             None => Ok(used.change()),
         }
+    }
+
+    /// [`Kind::Missing`], with the nearest name, for an agent that is neither
+    /// configured nor one of those `recorded`. Without a sound configuration
+    /// nobody can say who there is.
+    fn require_known_agent(
+        &self,
+        agent: &str,
+        recorded: impl FnOnce() -> Result<BTreeSet<String>>,
+    ) -> Result<()> {
+        let Ok(Some(config)) = config::sound(self) else { return Ok(()) };
+        if config.agents.contains_key(agent) {
+            return Ok(());
+        }
+        let mut known = recorded()?;
+        known.extend(config.agents.into_keys());
+        require_among(agent, known.iter().map(String::as_str))
     }
 
     /// The checked configuration, its warnings told, and a redactor that

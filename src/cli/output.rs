@@ -64,6 +64,17 @@ pub(super) fn tell(text: &str) {
     let _ = write_through(io::stderr(), format!("{}\n", inert(text)).as_bytes());
 }
 
+/// Says in passing what is done meanwhile: as [`tell`], dim where it can be.
+pub(super) fn remark(text: &str) {
+    let line = format!("{}\n", dim(&inert(text), takes_colours(io::stderr())));
+    let _ = write_through(io::stderr(), line.as_bytes());
+}
+
+/// Harmless text that stands behind what matters more.
+pub(super) fn dim(text: &str, coloured: bool) -> String {
+    if coloured { format!("\x1b[2m{text}\x1b[0m") } else { text.to_owned() }
+}
+
 /// The text with everything escaped that a terminal would obey or not show;
 /// its lines stay lines.
 pub(super) fn inert(text: &str) -> String {
@@ -80,7 +91,16 @@ pub(super) fn inert(text: &str) -> String {
 
 /// Whether standard output takes colours: a terminal, and no `NO_COLOR`.
 pub(super) fn colours() -> bool {
-    io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+    takes_colours(io::stdout())
+}
+
+fn takes_colours(stream: impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+}
+
+/// Whether a person reads standard output: it is a terminal.
+pub(super) fn is_on_screen() -> bool {
+    io::stdout().is_terminal()
 }
 
 /// Columns of the terminal that standard output is, `$COLUMNS` before what the

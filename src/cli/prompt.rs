@@ -3,6 +3,7 @@
 //! the home for its turn.
 
 mod interrupt;
+mod live;
 mod told;
 
 use std::io::{self, BufRead, BufReader, Read};
@@ -52,16 +53,28 @@ pub(super) const COMMAND: Command = Command {
 Usage: beige prompt AGENT [OPTIONS] TEXT
        beige prompt AGENT [OPTIONS] -        (the prompt is standard input)
 
+The answer is on standard output: at a terminal as it comes, with what the
+model says before its tool calls, else all of it at the end. What went wrong is
+told on standard error; so are tool calls where that is a terminal.
+
 Options:
   --session KEY   go on in this conversation (default: a new one each time)
-  --model P/M     a model of the agent's list, as provider/model
+  --model P/M     ask this model first, as provider/model: one of the agent's
+                  `model` and `fallbackModels`; those listed after it follow
+                  if it cannot answer
   --json          one JSON document: {\"response\", \"session\"}, with a \"note\" if
                   the answer is empty or cut and a \"notice\" if the gateway's
                   configuration has changed since it read it; or of a turn that
                   failed {\"error\", \"category\", \"partial\", \"session\"}, or
                   {\"error\", \"category\"} if none was begun
-  --stream-json   one JSON object a line for each event of the turn
+  --stream-json   each event of the turn as it comes, one JSON object a line,
+                  {\"type\", ...}; the last is `done`, `error` or `blocked`
   --config FILE   use this configuration
+
+A turn that fails leaves the text so far on standard output (\"partial\" in
+JSON), the reason on standard error, and all that was said and done in the
+session. Text of a model that failed before another answered is no part of the
+answer; at a terminal, where it was seen, a line below it says so.
 
 Exit codes: 0 answered, 1 failed, 2 usage, 78 bad configuration, 130 and 143
 by a signal.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use lexopt::Arg;
 use serde_json::json;
 
+use super::columns::{columns, in_one_line, padded};
 use super::table::{Action, NOTHING, Takes, Word, action, flag, valued};
 use super::{Command, Invocation, print, print_json, tell, unknown, unknown_action};
 use crate::config::Home;
@@ -174,6 +175,7 @@ fn build(source: &Source, name: &str, engine: Option<Engine>) -> Result<()> {
     };
     let form = form.map_err(with_a_way_out(source))?;
     let seconds = begun.elapsed().as_secs_f32();
+    let name = in_one_line(name);
     print(&format!("built {name} {form} in {seconds:.1} s for {}\n", engine.title()))
 }
 
@@ -278,16 +280,18 @@ fn bubblewrap_state(home: &Home) -> Result<(&'static str, &'static str)> {
     })
 }
 
-/// Rows with their columns below each other.
+/// Rows with their columns below each other; names and images are what others
+/// chose.
 fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> String {
+    let rows: Vec<_> = rows.iter().map(|row| row.each_ref().map(|it| in_one_line(it))).collect();
     let mut widths = [0; COLUMNS];
-    for row in rows {
+    for row in &rows {
         for (width, cell) in widths.iter_mut().zip(row) {
-            *width = cell.chars().count().max(*width);
+            *width = columns(cell).max(*width);
         }
     }
     let line = |row: &[String; COLUMNS]| {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let cells = row.iter().zip(widths).map(|(cell, width)| padded(cell, width));
         format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
     };
     rows.iter().map(line).collect()
@@ -349,6 +353,7 @@ fn remove(agent: Option<String>) -> Result<()> {
             continue;
         }
         is_told = true;
+        let agent = in_one_line(&agent);
         print(&match lost {
             None => format!("removed the sandbox of {agent}\n"),
             Some(engine) => format!(
@@ -482,5 +487,12 @@ mod tests {
         refused("build --runtime bubblewrap");
         refused("list extra");
         refused("rm ada bob");
+    }
+
+    #[test]
+    fn no_name_drives_the_terminal_or_makes_a_row() {
+        let row = |cells: [&str; 2]| cells.map(str::to_owned);
+        let shown = table(&[row(["AGENT", "IMAGE"]), row(["a\x1b[2J\nb", "\u{9b}2J"])]);
+        assert_eq!(shown, "AGENT          IMAGE\na\\u{1b}[2J\\nb  \\u{9b}2J\n");
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use lexopt::Arg;
 
-use super::columns::{columns, inert, padded, shortened};
+use super::columns::{columns, in_one_line, padded, shortened};
 use super::table::{Action, NOTHING, Takes, Word, flag};
 use super::{
     Command, Invocation, complain, present, print, print_json, tell, terminal_width, unknown,
@@ -60,7 +60,8 @@ A session is named by its ID, as `list` prints it, or by the key that means it,
 such as cli:assistant:work. All of it works with and without a gateway.
 
 list    the sessions of this home, the one that was written last first: when,
-        whose, ID, number of messages, key, and its name or first message
+        whose, ID, number of messages, key, in brackets the model that was
+        chosen for it, if one was, and its name or first message
   --all    also those that an agent started
   --json   one JSON document: {\"sessions\": [...]}
 show    one conversation, the oldest message first
@@ -243,12 +244,14 @@ fn row(session: &Listed, width: Option<usize>) -> String {
     let said = session.name.as_deref().unwrap_or(&session.first_message);
     let start = format!(
         "{}  {}  {}  {:>5}  ",
-        inert(when),
-        padded(&inert(&session.agent_name), 10),
-        padded(&inert(&session.session_id), 22),
+        in_one_line(when),
+        padded(&in_one_line(&session.agent_name), 10),
+        padded(&in_one_line(&session.session_id), 22),
         session.messages,
     );
-    let line = format!("{start}{}  {}", padded(&inert(key), 20), inert(said));
+    let model = session.model.as_ref().map(|it| in_one_line(&format!("[{it}] ")));
+    let model = model.unwrap_or_default();
+    let line = format!("{start}{}  {model}{}", padded(&in_one_line(key), 20), in_one_line(said));
     let line = line.trim_end();
     match width {
         // The text gives way, then the key; what is before them names it.
@@ -309,18 +312,20 @@ fn show(store: &Store, session: &str) -> Result<()> {
 }
 
 fn heading(session: &Listed) -> String {
-    let mut text = format!("session   {}\nagent     {}\n", session.session_id, session.agent_name);
-    let further = [("key", session.key.as_deref()), ("name", session.name.as_deref())];
+    let (id, agent) = (in_one_line(&session.session_id), in_one_line(&session.agent_name));
+    let mut text = format!("session   {id}\nagent     {agent}\n");
+    let model = session.model.as_ref().map(ToString::to_string);
+    let further = [("key", &session.key), ("name", &session.name), ("model", &model)];
     for (what, value) in further {
         if let Some(value) = value {
-            text.push_str(&format!("{what:<10}{value}\n"));
+            text.push_str(&format!("{what:<10}{}\n", in_one_line(value)));
         }
     }
     text + &format!(
         "created   {}\nupdated   {}\nfile      {}\n",
-        session.created_at,
-        session.updated_at,
-        session.session_file.display()
+        in_one_line(&session.created_at),
+        in_one_line(&session.updated_at),
+        in_one_line(&session.session_file.display().to_string())
     )
 }
 
@@ -348,7 +353,8 @@ fn for_people(told: &Told) -> String {
         Message::CompactionSummary(it) => ("compacted to".to_owned(), ended(&it.summary)),
         Message::Unknown(it) => ("unknown".to_owned(), format!("{it}\n")),
     };
-    format!("\n--- {}  {}\n{body}", who.trim_end(), told.timestamp)
+    let (who, when) = (in_one_line(who.trim_end()), in_one_line(&told.timestamp));
+    format!("\n--- {who}  {when}\n{body}")
 }
 
 fn content(content: &Content) -> String {
@@ -363,7 +369,7 @@ fn blocks(all: &[Block]) -> String {
         Block::Text(it) => ended(&it.text),
         Block::Thinking(it) if it.thinking.is_empty() => String::new(),
         Block::Thinking(it) => format!("(thinking) {}", ended(&it.thinking)),
-        Block::ToolCall(it) => format!("-> {} {}\n", it.name, it.arguments),
+        Block::ToolCall(it) => format!("-> {} {}\n", in_one_line(&it.name), it.arguments),
         Block::Image(it) => format!("[image {}, {} bytes]\n", it.mime_type, it.data.len() / 4 * 3),
         Block::Unknown(it) => format!("{it}\n"),
     };
@@ -437,13 +443,14 @@ fn remove(store: &Store, sessions: &[String]) -> Result<u8> {
 }
 
 fn removed(found: &Found) -> String {
-    let key = found.key.as_ref().map(|it| format!(" ({})", inert(it))).unwrap_or_default();
-    format!("removed {}{key}\n", inert(&found.id))
+    let key = found.key.as_ref().map(|it| format!(" ({})", in_one_line(it))).unwrap_or_default();
+    format!("removed {}{key}\n", in_one_line(&found.id))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::ModelRef;
 
     #[track_caller]
     fn check(arguments: &[&str], want: Option<Request>) {
@@ -493,6 +500,19 @@ mod tests {
     }
 
     #[test]
+    fn no_name_makes_a_line_of_a_heading() {
+        let session = Listed {
+            agent_name: "a\nkey       b".into(),
+            key: Some("k\u{1b}[2J".into()),
+            name: Some("\u{9b}2J\nfile      x".into()),
+            ..Listed::default()
+        };
+        let shown = heading(&session);
+        assert_eq!(shown.lines().count(), 7, "{shown}");
+        assert!(shown.chars().all(|it| it == '\n' || matches!(it, ' '..='~')), "{shown:?}");
+    }
+
+    #[test]
     fn a_row_fits_the_terminal_and_drives_none() {
         let session = Listed {
             session_id: "20261130-041634-k8kod2".into(),
@@ -511,5 +531,9 @@ mod tests {
             assert!(row.contains("  20261130-041634-k8kod2     12  "), "{row}");
         }
         assert!(row(&session, None).ends_with("那\n"));
+        let model = Some(ModelRef { provider: "q".into(), model: "n\u{1b}".into() });
+        let chosen = Listed { model, name: Some("taxes".into()), ..session };
+        assert!(row(&chosen, None).ends_with("  [q/n\\u{1b}] taxes\n"), "{}", row(&chosen, None));
+        assert!(heading(&chosen).contains("\nmodel     q/n"), "{}", heading(&chosen));
     }
 }

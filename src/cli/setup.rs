@@ -7,7 +7,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use super::table::NOTHING;
-use super::{Command, Invocation, print, tell, tidy, unknown};
+use super::{Command, Invocation, present, tell, tidy, unknown};
 use crate::config::{Api, Home, Surroundings, examine};
 use crate::error::{During, Kind, Result};
 use crate::gateway::socket::check_path_length;
@@ -51,7 +51,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     let own = home.config_file();
     let file = tidy(&own);
     let first = if is_new { "is made" } else { "was there already and is left as it is" };
-    print(&format!("{file} {first}.\n{}", next_steps(&own, &home)))?;
+    present(&format!("{file} {first}.\n{}", next_steps(&own, &home)))?;
     let named = invocation.named_config_file()?.filter(|it| *it != own);
     if let Some(named) = named {
         tell(&format!(

@@ -1,13 +1,16 @@
 //! `beige usage`: what model calls took, over all runs. Reads the file only, so
 //! it works with and without a gateway.
 
+use std::collections::BTreeSet;
+
 use lexopt::Arg;
 
-use super::columns::{columns, inert, padded, shortened};
+use super::columns::{columns, in_one_line, padded, shortened};
 use super::table::{Takes, Word, flag, valued};
 use super::{Command, Invocation, counted, print, print_json, tell, terminal_width, unknown};
 use crate::audit::parse_since;
 use crate::clock::now;
+use crate::config::Home;
 use crate::error::{Error, Kind, Result};
 use crate::usage::{By, Query, Summary, Tally, sum};
 
@@ -25,7 +28,7 @@ knows, and `at least` stands before a sum of which a part is not known.
 
 Options:
   --by WHAT      a row for each model (the default), agent, day (UTC) or session
-  --agent AGENT  only calls of this agent
+  --agent AGENT  only calls of this agent, configured or removed since
   --since WHEN   only from then on: 90s, 30m, 1h, 2d ago, a day such as
                  2026-11-30 (UTC), or a moment such as 2026-11-30T04:16:34Z
   --json         one JSON document: {\"by\", \"rows\", \"total\", \"damagedLines\"}
@@ -59,7 +62,11 @@ struct Asked {
 
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
-    let summary = sum(&invocation.home()?, &asked.query)?;
+    let home = invocation.home()?;
+    let summary = sum(&home, &asked.query)?;
+    if let (Some(agent), true) = (&asked.query.agent, summary.rows.is_empty()) {
+        invocation.require_known_agent(agent, || callers(&home))?;
+    }
     match asked.json {
         true => print_json(&format!("{}\n", summary.document()))?,
         false => print(&for_people(&summary, terminal_width()))?,
@@ -93,6 +100,12 @@ fn by(word: &str) -> Result<By> {
     })
 }
 
+/// All that have ever called a model.
+fn callers(home: &Home) -> Result<BTreeSet<String>> {
+    let all = sum(home, &Query { by: By::Agent, ..Query::default() })?;
+    Ok(all.rows.into_iter().filter_map(|it| it.name).collect())
+}
+
 /// A table: a row for each name, and one for all of them.
 fn for_people(summary: &Summary, width: Option<usize>) -> String {
     if summary.rows.is_empty() {
@@ -101,7 +114,7 @@ fn for_people(summary: &Summary, width: Option<usize>) -> String {
     let heads = ["calls", "failed", "input", "output", "cache read", "cache write", "cost"]
         .map(str::to_owned);
     let mut rows = vec![(summary.by.name().to_owned(), heads)];
-    let named = |name: &Option<String>| inert(name.as_deref().unwrap_or("-"));
+    let named = |name: &Option<String>| in_one_line(name.as_deref().unwrap_or("-"));
     rows.extend(summary.rows.iter().map(|it| (named(&it.name), figures(&it.tally))));
     rows.push(("total".to_owned(), figures(&summary.total)));
     let widths: [usize; FIGURES] =

@@ -420,7 +420,7 @@ pub struct MountConfig {
 /// `agents.<name>.limits`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Model calls in one turn.
+    /// Answers of a model in one turn.
     pub max_turns: u32,
     /// How long a turn may take, before a further model call.
     pub max_turn_time: Option<Duration>,

@@ -168,7 +168,7 @@ impl Steps for Talk<'_> {
         Ok(match called {
             Ok(answer) => Attempt::Answered(answer),
             Err(failure) => {
-                let Failure { fault, partial } = *failure;
+                let Failure { fault, partial, large: _large } = *failure;
                 self.partial = Some(partial);
                 Attempt::Failed { fault, is_seen: self.is_seen }
             }

@@ -1,5 +1,6 @@
 //! [`Handle`]: the complete list of what a front end may ask of the engine.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -10,11 +11,13 @@ use super::hub::{self, Event};
 use super::running::Entered;
 use super::subscription::{Detail, Subscription};
 use super::turns::{self, PromptRequest, Work};
-use super::view::{AgentView, ConfigView, Health, ProviderLoad};
+use super::view::{AgentView, ConfigView, CoolingModel, Health, ProviderLoad};
 use super::{Engine, require, require_short, session_ref};
 use crate::audit;
-use crate::config::Agent;
+use crate::clock;
+use crate::config::{Agent, ModelRef};
 use crate::error::{During, Error, Kind, Result};
+use crate::provider::Cooling;
 use crate::provider::facts::ModelCard;
 use crate::sandbox::Exit;
 use crate::tool::{Answer, Call, Caller, CommandCall, CoreCall, Equipment, Streams};
@@ -51,6 +54,7 @@ impl Handle {
         let troubles = [audit.as_ref().err(), sessions.as_ref().err()];
         let troubles = troubles.into_iter().flatten().map(ToString::to_string);
         let troubles = troubles.chain(reload_error.clone());
+        let slow = equipment.values().filter_map(|it| it.sandbox.trouble());
         Health {
             status: if self.is_draining() { "draining" } else { "ok" },
             version: env!("CARGO_PKG_VERSION"),
@@ -63,9 +67,24 @@ impl Handle {
             running: engine.running.count(),
             waiting: engine.busy.lines().waiting,
             providers: engine.providers.load().into_iter().map(ProviderLoad::from).collect(),
+            cooling: self.cooling(),
             reload_error,
-            degraded: troubles.chain(unusable.values().cloned()).collect(),
+            degraded: troubles.chain(unusable.values().cloned()).chain(slow).collect(),
         }
+    }
+
+    /// Each model of an agent that cools down, once.
+    fn cooling(&self) -> Vec<CoolingModel> {
+        let (engine, now) = (&self.engine, clock::now());
+        let choices = engine.config.agents.values().flat_map(Agent::choices).map(|it| &it.model);
+        let models: BTreeMap<String, &ModelRef> = choices.map(|it| (it.to_string(), it)).collect();
+        let cooling = models.into_values().filter_map(|model| {
+            let cooling = engine.health.cooling(model, now)?;
+            // Other programs write that file, too.
+            let why = cooling.why.map(|it| self.mask(&it));
+            Some(CoolingModel::of(model, Cooling { why, ..cooling }))
+        });
+        cooling.collect()
     }
 
     /// All agents.

@@ -44,7 +44,7 @@ pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 pub use sessions::SessionChange;
 pub use subscription::{Detail, Subscriber, Subscription, Told};
 pub use turns::PromptRequest;
-pub use view::{AgentView, ConfigView, Health, ModelView, ProviderLoad};
+pub use view::{AgentView, ConfigView, CoolingModel, Health, ModelView, ProviderLoad};
 
 use crate::audit::Audit;
 use crate::clock;
@@ -289,10 +289,16 @@ impl Drop for Gateway {
 }
 
 fn require(config: &Config, agent: &str) -> Result<()> {
-    if config.agents.contains_key(agent) {
+    require_among(agent, config.agents.keys().map(String::as_str))
+}
+
+/// [`Kind::Missing`], with the nearest name and all there are, unless it is one
+/// of these agents.
+pub fn require_among<'a>(agent: &str, known: impl IntoIterator<Item = &'a str>) -> Result<()> {
+    let known: Vec<&str> = known.into_iter().collect();
+    if known.contains(&agent) {
         return Ok(());
     }
-    let known: Vec<&str> = config.agents.keys().map(String::as_str).collect();
     let hint = config::nearest(agent, known.iter().copied())
         .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
     Err(Error::new(

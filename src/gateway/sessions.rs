@@ -7,7 +7,8 @@ use crate::clock::now;
 use crate::config::ModelRef;
 use crate::error::{Error, Kind, Result};
 use crate::plugin::hooks::Hook;
-use crate::session::{Listed, Page, Told, Which};
+use crate::session::{Listed, Page, Told, Which, is_like_an_id};
+use crate::turn::masked_message;
 use crate::worker::Cancel;
 
 /// A change to the sessions of an agent.
@@ -51,7 +52,8 @@ impl Handle {
     }
 
     /// Tells an agent's session, by key or id: what it is, then its messages,
-    /// the oldest of the page first. Answers whether there are older ones.
+    /// the oldest of the page first, with no known secret in what a model said.
+    /// Answers whether there are older ones.
     pub fn session_history(
         &self,
         agent: &str,
@@ -63,7 +65,10 @@ impl Handle {
         self.require_agent(agent)?;
         let found = self.engine.store.find(Some(agent), session)?;
         first(self.engine.store.listed(&found));
-        self.engine.store.history(&found, page, each)
+        self.engine.store.history(&found, page, &mut |mut told| {
+            told.message = masked_message(told.message, &self.engine.redactor);
+            each(told)
+        })
     }
 
     /// Changes an agent's sessions; answers the session as it then is, or as
@@ -98,9 +103,10 @@ impl Handle {
         Ok(store.listed(&found))
     }
 
-    /// Chooses the model that an agent's session begins with from now on. The
-    /// session need not exist yet; it must not be another agent's, and the
-    /// model one that the agent may use.
+    /// Chooses the model that an agent's session begins with from now on. A key
+    /// need not have a session yet, an id must: [`Kind::Missing`] with the
+    /// nearest. The session must not be another agent's, and the model one that
+    /// the agent may use.
     pub fn choose_model(&self, agent: &str, session_key: &str, model: &ModelRef) -> Result<()> {
         self.require_agent(agent)?;
         let _entered = self.engine.running.enter(&Cancel::never())?;
@@ -125,6 +131,8 @@ impl Handle {
             return Ok(session.to_owned());
         }
         match store.find(Some(agent), session) {
+            // Nobody would ever prompt under it: a choice for it would be lost.
+            Err(missing) if is_like_an_id(session) => Err(missing),
             Err(_) => Ok(session.to_owned()),
             Ok(found) => store.listed(&found).key.ok_or_else(|| {
                 let text = format!("the session `{session}` has no key any more; resume it first");

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::config::{Agent, Config, ModelChoice, ModelRef, Provider, Reach, by_name};
 use crate::plugin::Registry;
-use crate::provider::Load;
+use crate::provider::{Cooling, Load};
 
 /// How the gateway is.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,6 +37,8 @@ pub struct Health {
     pub waiting: usize,
     /// How much each provider has to do.
     pub providers: Vec<ProviderLoad>,
+    /// The models of its agents that cool down.
+    pub cooling: Vec<CoolingModel>,
     /// Why the configuration that was to be taken over last was not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reload_error: Option<String>,
@@ -82,6 +84,31 @@ impl From<Load> for ProviderLoad {
             longest_wait_seconds: load.longest_wait.as_secs_f64(),
             oldest_wait_seconds: load.oldest_wait.as_secs_f64(),
         }
+    }
+}
+
+/// A model that is not asked for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CoolingModel {
+    /// Its provider.
+    pub provider: String,
+    /// Its id there.
+    pub model_id: String,
+    /// For how many seconds more, from 1.
+    pub seconds: u64,
+    /// What its provider said, if it is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl CoolingModel {
+    pub(super) fn of(model: &ModelRef, cooling: Cooling) -> Self {
+        let ModelRef { provider, model: model_id } = model.clone();
+        // One with a moment left is not told to have none.
+        let seconds = cooling.rest.as_millis().div_ceil(1_000);
+        let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
+        Self { provider, model_id, seconds, reason: cooling.why }
     }
 }
 

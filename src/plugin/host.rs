@@ -136,10 +136,11 @@ impl Host {
         &self.shared.launch.plugin
     }
 
-    /// Has it started, if it was not yet; does not wait for it.
+    /// Has it started, if it was not yet; does not wait for it. Once it is
+    /// stopped, it stays so.
     pub fn start(&self) -> Result<()> {
         let mut life = locked(&self.life);
-        if life.is_some() {
+        if life.is_some() || locked(&self.stop).is_none() {
             return Ok(());
         }
         let (starting, started) = bounded(0);
@@ -169,7 +170,7 @@ impl Host {
                 State::Up(session) => return Ok(Arc::clone(session)),
                 State::Down { why, again } => return Err(self.not_running(why, *again)),
                 State::Starting(started) => started.clone(),
-                State::Idle => return Err(self.not_running("it was stopped", None)),
+                State::Idle => return Err(self.not_running(STOPPING, None)),
             };
             select! {
                 recv(started) -> _ => {}
@@ -212,6 +213,7 @@ impl Host {
         locked(&self.stop).take();
         let life = locked(&self.life).take();
         drop(life);
+        self.shared.rest(STOPPING, None);
     }
 
     fn not_running(&self, why: &str, again: Option<Instant>) -> Error {

@@ -5,17 +5,20 @@
 mod so_far;
 mod unfinished;
 
+use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
 use super::origin::WITHOUT_OPAQUE;
 use super::replay::{Event, PlayedCall, PlayedStop};
-use super::{CallPiece, Delta, Failure, Fault, json};
+use super::{CallPiece, Delta, Failure, Fault, LargePlace, json};
 use crate::clock::Time;
 use crate::config::{ModelRef, Price};
 use crate::message::{Assistant, Block, Cost, StopReason, Text, Thinking, ToolCall, Usage};
+use so_far::Settled;
 pub use so_far::SoFar;
+use unfinished::Shown;
 
 /// Most values in the arguments of all calls of one answer: each takes up to
 /// hundreds of bytes, as long as its turn runs.
@@ -35,6 +38,8 @@ pub struct Answer {
     pub message: Assistant,
     /// Its calls whose arguments did not read.
     pub broken: Vec<BrokenCall>,
+    /// What it has if it is large; kept until it is stored and told, and no longer.
+    pub large: Option<LargePlace>,
 }
 
 /// A tool call whose arguments did not read.
@@ -72,6 +77,8 @@ pub struct Assembly {
     stop: Option<StopReason>,
     /// Whether tokens were told that cannot be.
     is_misled: bool,
+    /// What who follows it is told again and again.
+    settled: RefCell<Settled>,
 }
 
 /// Where in an answer a delta went.
@@ -86,7 +93,12 @@ pub struct Place {
 #[derive(Debug)]
 enum Part {
     Done(Block),
-    Call { call: ToolCall, arguments: String },
+    Call {
+        call: ToolCall,
+        arguments: String,
+        /// What who follows the answer sees of them.
+        shown: RefCell<Shown>,
+    },
 }
 
 impl Assembly {
@@ -100,8 +112,8 @@ impl Assembly {
             ..Assistant::default()
         };
         let (parts, calls, endpoint) = (Vec::new(), HashMap::new(), String::new());
-        let (price, stop, is_misled) = (None, None, false);
-        Self { message, price, endpoint, parts, calls, touched: 0, stop, is_misled }
+        let (price, stop, is_misled, settled) = (None, None, false, RefCell::default());
+        Self { message, price, endpoint, parts, calls, touched: 0, stop, is_misled, settled }
     }
 
     /// The same, with where it comes from.
@@ -224,13 +236,13 @@ impl Assembly {
         tell_apart(&mut self.parts, message.timestamp);
         message.content.extend(self.parts.into_iter().map(|it| match it {
             Part::Done(block) => block,
-            Part::Call { call, arguments } => {
+            Part::Call { call, arguments, .. } => {
                 settle(call, &arguments, &mut values_left, &mut broken)
             }
         }));
         message.stop_reason = stop;
         note_endpoint(&mut message, &self.endpoint);
-        Ok(Answer { message, broken })
+        Ok(Answer { message, broken, large: None })
     }
 
     /// What had come when it failed. Its tool calls are left out: none of them
@@ -247,7 +259,7 @@ impl Assembly {
         };
         partial.error_message = Some(fault.to_string());
         note_endpoint(&mut partial, &self.endpoint);
-        Box::new(Failure { fault, partial })
+        Box::new(Failure { fault, partial, large: None })
     }
 
     fn add(&mut self, part: Part) {
@@ -290,17 +302,21 @@ impl Assembly {
     fn take_call(&mut self, piece: CallPiece) {
         let place = *self.calls.entry(piece.slot).or_insert(self.parts.len());
         if place == self.parts.len() {
-            self.parts.push(Part::Call { call: ToolCall::default(), arguments: String::new() });
+            let (call, arguments, shown) = Default::default();
+            self.parts.push(Part::Call { call, arguments, shown });
         }
         self.touched = place;
-        if let Part::Call { call, arguments } = &mut self.parts[place] {
+        if let Part::Call { call, arguments, .. } = &mut self.parts[place] {
             if let Some(id) = piece.id {
                 call.id = id;
             }
             if let Some(name) = piece.name {
                 call.name = name;
             }
-            arguments.push_str(&piece.arguments);
+            match arguments.is_empty() {
+                true => *arguments = piece.arguments,
+                false => arguments.push_str(&piece.arguments),
+            }
         }
     }
 }
@@ -315,7 +331,7 @@ impl Part {
             Self::Done(Block::Thinking(it)) => {
                 (Event::Thinking(it.thinking.clone()), &it.thinking_signature)
             }
-            Self::Call { call, arguments } => {
+            Self::Call { call, arguments, .. } => {
                 (Event::ToolCall(played_call(call, arguments)), &call.thought_signature)
             }
             Self::Done(Block::ToolCall(_) | Block::Image(_) | Block::Unknown(_)) => {

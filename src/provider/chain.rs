@@ -349,7 +349,7 @@ mod tests {
                 None => Err("no more".into()),
                 Some(Ok(())) => {
                     let (message, broken) = (Assistant::default(), Vec::new());
-                    Ok(Attempt::Answered(Answer { message, broken }))
+                    Ok(Attempt::Answered(Answer { message, broken, large: None }))
                 }
                 Some(Err((fault, is_seen))) => Ok(Attempt::Failed { fault, is_seen }),
             }

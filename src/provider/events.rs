@@ -78,7 +78,7 @@ impl<D: Dialect> Decoder for Events<D> {
         let mut events = Vec::new();
         let fed = self.body.feed(bytes, &mut events);
         // What came before a fault counts, wherever the bytes were cut.
-        events.iter().try_for_each(|it| self.take_event(it, deltas))?;
+        events.into_iter().try_for_each(|it| self.take_event(it, deltas))?;
         if self.is_done { Ok(()) } else { fed }
     }
 
@@ -86,9 +86,10 @@ impl<D: Dialect> Decoder for Events<D> {
         let is_cut = match self.body.end() {
             _ if self.is_done => return Ok(()),
             Rest::Whole(body) => {
-                self.take_piece("", &body, deltas)?;
+                let shown = beginning(&body);
+                self.take_piece("", body, deltas)?;
                 return match self.dialect.lacks() {
-                    Some(what) => Err(self.broken(what, &body)),
+                    Some(what) => Err(self.broken(what, &shown)),
                     None => self.dialect.end(deltas),
                 };
             }
@@ -97,7 +98,7 @@ impl<D: Dialect> Decoder for Events<D> {
             // No fault of its own: it was cut, and with it the answer.
             Rest::Event(last) if breaks_off(&last) => true,
             Rest::Event(last) => {
-                self.take_event(&last, deltas)?;
+                self.take_event(last, deltas)?;
                 false
             }
         };
@@ -122,7 +123,7 @@ impl<D: Dialect> Events<D> {
         Self { provider: provider.to_owned(), body, dialect, is_done: false }
     }
 
-    fn take_event(&mut self, event: &Event, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+    fn take_event(&mut self, event: Event, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
         match event.data.trim_ascii() {
             _ if self.is_done => Ok(()),
             piece if event.name == "error" => Err(self.failed(piece)),
@@ -132,7 +133,7 @@ impl<D: Dialect> Events<D> {
                 self.is_done = true;
                 self.dialect.end(deltas)
             }
-            piece => self.take_piece(&event.name, piece, deltas),
+            _ => self.take_piece(&event.name, event.data, deltas),
         }
     }
 
@@ -142,18 +143,22 @@ impl<D: Dialect> Events<D> {
         failure::of_error(&self.provider, &json::read_event(piece).unwrap_or_else(text))
     }
 
-    /// One object, or a list of them.
+    /// One object, or a list of them. A large text is not held any longer than
+    /// its value is made.
     fn take_piece(
         &mut self,
         name: &str,
-        piece: &[u8],
+        piece: Vec<u8>,
         deltas: &mut Vec<Delta>,
     ) -> Result<(), Fault> {
-        let value = json::read_event(piece)
-            .map_err(|it| self.broken(&format!("a piece is {it}"), piece))?;
+        let text = piece.trim_ascii();
+        let shown = beginning(text);
+        let value = json::read_event(text)
+            .map_err(|it| self.broken(&format!("a piece is {it}"), &shown))?;
+        drop(piece);
         let objects = value.as_array().map_or(std::slice::from_ref(&value), Vec::as_slice);
         if objects.is_empty() || !objects.iter().all(Value::is_object) {
-            return Err(self.broken("a piece is not an object", piece));
+            return Err(self.broken("a piece is not an object", &shown));
         }
         for object in objects {
             if !self.is_done {
@@ -163,8 +168,8 @@ impl<D: Dialect> Events<D> {
         Ok(())
     }
 
-    fn broken(&self, what: &str, piece: &[u8]) -> Fault {
-        broken(&self.provider, &format!("{what}: {}", beginning(piece)))
+    fn broken(&self, what: &str, shown: &str) -> Fault {
+        broken(&self.provider, &format!("{what}: {shown}"))
     }
 }
 

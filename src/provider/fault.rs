@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::LargePlace;
 use crate::message::Assistant;
 
 /// Why there is no whole answer. What happens next hangs on it.
@@ -40,6 +41,8 @@ pub struct Failure {
     /// What had come by then, without tool calls: those of a cut answer are
     /// neither run nor stored.
     pub partial: Assistant,
+    /// What it has if that is large; kept until it is stored.
+    pub large: Option<LargePlace>,
 }
 
 impl Fault {

@@ -39,25 +39,11 @@ fn join(joined: &mut Vec<Delta>, delta: Delta) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Says the same at every feed.
-    struct Saying(Vec<Delta>);
-
-    impl Decoder for Saying {
-        fn feed(&mut self, _: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-            deltas.extend(self.0.clone());
-            Err(Fault::Cut("here".into()))
-        }
-
-        fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-            deltas.extend(self.0.clone());
-            Ok(())
-        }
-    }
+    use crate::provider::tests::reading::Saying;
 
     #[track_caller]
     fn check(said: &[Delta], want: &[Delta]) {
-        let mut decoder = Joined(Box::new(Saying(said.to_vec())));
+        let mut decoder = Joined(Box::new(Saying::of(said).and_failing(Fault::Cut("here".into()))));
         let mut told = Vec::new();
         assert!(decoder.end(&mut told).is_ok());
         assert_eq!(told, want);

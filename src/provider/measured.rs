@@ -123,25 +123,12 @@ impl Measured {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Says the same at every feed.
-    struct Saying(Vec<Delta>);
-
-    impl Decoder for Saying {
-        fn feed(&mut self, _: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-            deltas.extend(self.0.clone());
-            Ok(())
-        }
-
-        fn end(&mut self, _: &mut Vec<Delta>) -> Result<(), Fault> {
-            Ok(())
-        }
-    }
+    use crate::provider::tests::reading::Saying;
 
     /// How often that can be said, and that it is then refused for good.
     #[track_caller]
     fn check(said: &[Delta], want: std::ops::RangeInclusive<usize>) {
-        let mut decoder = Measured::new("acme", Box::new(Saying(said.to_vec())));
+        let mut decoder = Measured::new("acme", Box::new(Saying::of(said)));
         let mut deltas = Vec::new();
         let fits = (0..=*want.end()).take_while(|_| decoder.feed(b"", &mut deltas).is_ok());
         let fits = fits.count();
@@ -171,7 +158,7 @@ mod tests {
         check(&[text(), Delta::Signature("x".into())], MOST_BLOCKS..=MOST_BLOCKS);
         let call = |slot| Delta::ToolCall(CallPiece { slot, ..CallPiece::default() });
         let calls: Vec<Delta> = (0..1_000).map(call).collect();
-        let mut decoder = Measured::new("acme", Box::new(Saying(calls)));
+        let mut decoder = Measured::new("acme", Box::new(Saying::of(&calls)));
         for _ in 0..1_000 {
             assert!(decoder.feed(b"", &mut Vec::new()).is_ok(), "pieces of calls that are there");
         }

@@ -25,6 +25,7 @@ mod http;
 mod ids;
 mod joined;
 mod json;
+mod large;
 mod measured;
 mod objects;
 mod once;
@@ -53,6 +54,7 @@ use serde_json::Value;
 pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
 pub use fault::{Failure, Fault};
 pub use health::{Cooling, Health};
+pub use large::LargePlace;
 pub use origin::Origin;
 pub use pool::Load;
 pub use wire::Wire;
@@ -66,6 +68,7 @@ use anthropic::Anthropic;
 use google::Google;
 use http::{Post, Target};
 use joined::Joined;
+use large::LargeAnswers;
 use measured::Measured;
 use openai_chat::OpenAiChat;
 use openai_responses::OpenAiResponses;
@@ -187,6 +190,9 @@ pub trait Listener<T> {
     /// Nothing more has come by now: told before each wait, and again after
     /// each second of it.
     fn waits(&mut self) {}
+
+    /// What is heard is large; the place for it is kept as long as that is.
+    fn holds(&mut self, _: LargePlace) {}
 }
 
 impl<T, F: FnMut(T)> Listener<T> for F {
@@ -200,6 +206,7 @@ impl<T, F: FnMut(T)> Listener<T> for F {
 struct Hearing<'a> {
     listener: &'a mut dyn for<'d> Listener<&'d Delta>,
     assembly: Assembly,
+    large: Option<LargePlace>,
 }
 
 impl Listener<Delta> for Hearing<'_> {
@@ -210,6 +217,10 @@ impl Listener<Delta> for Hearing<'_> {
 
     fn waits(&mut self) {
         self.listener.waits();
+    }
+
+    fn holds(&mut self, place: LargePlace) {
+        self.large = Some(place);
     }
 }
 
@@ -270,8 +281,9 @@ struct Entry {
 impl Registry {
     /// Providers as configured; nothing is opened and no thread is started yet.
     pub fn new(providers: &BTreeMap<String, config::Provider>) -> Self {
+        let large = LargeAnswers::default();
         let entry = |(name, provider): (&String, &config::Provider)| {
-            (name.clone(), Entry::new(name, provider))
+            (name.clone(), Entry::new(name, provider, &large))
         };
         Self { providers: config::by_name(providers.iter().map(entry)) }
     }
@@ -334,9 +346,9 @@ impl Registry {
         let api = self.api_name(request.model);
         let assembly = Assembly::new(api, request.model, clock::now());
         let assembly = assembly.at(request.facts.cost).from(origin.endpoint());
-        let mut hearing = Hearing { listener, assembly };
+        let mut hearing = Hearing { listener, assembly, large: None };
         let carried = self.carry(request, origin, inactivity, cancel, &mut hearing);
-        let assembly = hearing.assembly;
+        let Hearing { assembly, large, .. } = hearing;
         if assembly.is_misled() {
             log::warn!(
                 "the provider `{}` told a count of tokens for `{}` that cannot be; what the call \
@@ -348,10 +360,14 @@ impl Registry {
         let recorder = self.providers.get(&request.model.provider);
         let recorder = recorder.and_then(|it| it.recorder.as_ref());
         let recording = recorder.map(|it| (it, assembly.played()));
-        let called = match carried {
+        let mut called = match carried {
             Ok(()) => assembly.finish(),
             Err(fault) => Err(assembly.fail(fault)),
         };
+        match &mut called {
+            Ok(answer) => answer.large = large,
+            Err(failure) => failure.large = large,
+        }
         if let Some((recorder, events)) = recording {
             let fault = called.as_ref().err().map(|it| &it.fault);
             recorder.record(request, events, fault);
@@ -396,12 +412,12 @@ impl fmt::Debug for Registry {
 }
 
 impl Entry {
-    fn new(name: &str, provider: &config::Provider) -> Self {
+    fn new(name: &str, provider: &config::Provider, large: &LargeAnswers) -> Self {
         let (dialect, make_carrier) = ends(name, provider);
         Self {
             api: provider.api,
             dialect,
-            pool: Pool::new(name, provider.concurrency, make_carrier),
+            pool: Pool::new(name, provider.concurrency, large.clone(), make_carrier),
             reach: provider.reach.clone(),
             models: provider.models.clone(),
             record: provider.record.clone(),

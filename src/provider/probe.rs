@@ -15,6 +15,7 @@ use ureq::{Body, Error, Timeout};
 use super::http::{Target, certificates, is_distrust};
 use super::{Fault, Wire, ends};
 use crate::config::{Endpoint, Provider, Reach, Timeouts};
+use crate::message::read_json;
 
 /// How long a name or a connection may take, whatever longer time the
 /// configuration grants.
@@ -179,7 +180,7 @@ fn models(body: impl Read) -> Probe {
     if text.trim_ascii_start().starts_with(b"<") {
         return Probe::Page;
     }
-    let list = serde_json::from_slice::<List>(&text).ok();
+    let list = read_json::<List>(&text).ok();
     Probe::Answers(list.map(|it| it.data.into_iter().map(|it| it.id).collect()))
 }
 

@@ -53,7 +53,10 @@ impl Recorder {
         }
     }
 
-    fn line(&self, messages: &[Message], events: Vec<Event>) -> io::Result<Vec<u8>> {
+    fn line(&self, messages: &[Message], mut events: Vec<Event>) -> io::Result<Vec<u8>> {
+        for text_of in [said, thought] {
+            self.redactor.mask_joined(events.iter_mut().filter_map(text_of).collect());
+        }
         let events = events.into_iter().map(|it| self.masked(it)).collect();
         let line = Line { wanted: self.wanted(messages), events, delay_ms: 0 };
         let mut text = serde_json::to_vec(&line)?;
@@ -76,8 +79,6 @@ impl Recorder {
     fn masked(&self, event: Event) -> Event {
         let text = |it: String| self.redactor.mask(&it).into_owned();
         match event {
-            Event::Text(it) => Event::Text(text(it)),
-            Event::Thinking(it) => Event::Thinking(text(it)),
             Event::Signature(it) => Event::Signature(text(it)),
             Event::Redacted(it) => Event::Redacted(text(it)),
             Event::Error(it) => Event::Error(text(it)),
@@ -89,7 +90,8 @@ impl Recorder {
                 call.arguments = masked_value(call.arguments, &text);
                 Event::ToolCall(call)
             }
-            Event::Usage(_) | Event::Stop(_) => event,
+            // Texts and thoughts are masked by now, all of them together.
+            Event::Text(_) | Event::Thinking(_) | Event::Usage(_) | Event::Stop(_) => event,
         }
     }
 
@@ -146,6 +148,20 @@ fn failure(fault: &Fault) -> Option<Event> {
         Fault::TooLong(_) => Some(Event::TooLong(text)),
         // The call is made again, without what is stale.
         Fault::Stale(_) | Fault::Cancelled | Fault::Ours(_) => None,
+    }
+}
+
+fn said(event: &mut Event) -> Option<&mut String> {
+    match event {
+        Event::Text(it) => Some(it),
+        _ => None,
+    }
+}
+
+fn thought(event: &mut Event) -> Option<&mut String> {
+    match event {
+        Event::Thinking(it) => Some(it),
+        _ => None,
     }
 }
 
@@ -314,6 +330,10 @@ mod tests {
             Delta::Thinking("s3cret-key".into()),
             call(0, Some("s3cret-key"), "{\"s3cret-key\":[\"s3cret-key\"]}"),
             call(1, None, "{\"s3cret-key"),
+            Delta::Text("s3cre".into()),
+            Delta::Thinking("s3cret".into()),
+            Delta::Text("t-key".into()),
+            Delta::Thinking("-key".into()),
         ];
         let fault = Fault::Refused("your key s3cret-key is wrong".into());
         record(&recorder, json!([user]), &deltas, Some(&fault));

@@ -82,27 +82,36 @@ impl EventReader {
     }
 
     fn end_line(&mut self, events: &mut Vec<Event>) {
-        let line = std::mem::take(&mut self.line);
+        let mut line = std::mem::take(&mut self.line);
         let is_first = !std::mem::replace(&mut self.past_first_line, true);
-        let marked = line.strip_prefix(BYTE_ORDER_MARK).filter(|_| is_first);
-        let line = marked.unwrap_or(&line);
+        if is_first && line.starts_with(BYTE_ORDER_MARK) {
+            line.drain(..BYTE_ORDER_MARK.len());
+        }
         if line.is_empty() {
             return self.end_event(events);
         }
-        let (field, value) = split_field(line);
+        let (field, value) = split_field(&line);
         match field {
-            b"data" => self.add_data(value),
+            b"data" => {
+                let before = line.len() - value.len();
+                self.add_data(line, before);
+            }
             b"event" => self.event.name = String::from_utf8_lossy(value).into_owned(),
             // A comment has an empty field name.
             _ => (),
         }
     }
 
-    fn add_data(&mut self, value: &[u8]) {
+    /// The value begins behind so many bytes. The first line becomes the data
+    /// itself: a large event is not held twice.
+    fn add_data(&mut self, mut line: Vec<u8>, before: usize) {
         if std::mem::replace(&mut self.has_data, true) {
             self.event.data.push(b'\n');
+            self.event.data.extend_from_slice(&line[before..]);
+        } else {
+            line.drain(..before);
+            self.event.data = line;
         }
-        self.event.data.extend_from_slice(value);
     }
 
     fn end_event(&mut self, events: &mut Vec<Event>) {

@@ -14,6 +14,7 @@ use super::glob::{LONGEST_PATTERN, fits};
 use super::pool::{Carrier, Exchange};
 use super::replay::{Event, LineMark, Played, PlayedStop, Question, is_default};
 use super::{Fault, Wire};
+use crate::message::read_json;
 use crate::worker::Cancel;
 
 /// Largest cassette, in bytes.
@@ -212,7 +213,7 @@ fn each_line<T>(
 pub(super) fn parse(text: &[u8]) -> Result<Line, String> {
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     // To the parser each line is the first.
-    let line: Line = serde_json::from_slice(text)
+    let line: Line = read_json(text)
         .map_err(|it| it.to_string().replace(" at line 1 column ", " at column "))?;
     if line.delay_ms > LONGEST_DELAY {
         return Err(format!("`delayMs` is larger than {LONGEST_DELAY}"));

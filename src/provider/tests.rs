@@ -2,6 +2,7 @@
 
 pub(super) mod asked;
 pub(super) mod histories;
+pub(super) mod hostile;
 pub(super) mod reading;
 
 use std::num::NonZeroUsize;

@@ -14,6 +14,7 @@ use crossbeam_channel::unbounded;
 use serde_json::{Value, json};
 use tool_client::frame;
 
+use super::detour::Detours;
 use super::enter::{Errand, LOCK_LIMIT, Way};
 use super::link::{Link, LinkSocket};
 use super::lock::{Hold, Lock};
@@ -43,6 +44,7 @@ pub struct AgentSandbox {
     /// When it was last looked whether it is up while calls waited, and
     /// whether it was.
     pub(super) looked: Mutex<Option<(Instant, bool)>>,
+    pub(super) detours: Detours,
 }
 
 /// tool-client's answer to a file request.
@@ -64,8 +66,8 @@ impl AgentSandbox {
     ) -> Self {
         let mut environment = base_environment();
         environment.extend(extra_env.iter().map(|(name, value)| (name.clone(), value.clone())));
-        let (link, looked) = (Arc::default(), Mutex::default());
-        Self { sandbox, lock_file, environment, link, looked }
+        let (link, looked, detours) = Default::default();
+        Self { sandbox, lock_file, environment, link, looked, detours }
     }
 
     /// Which runtime it is, by name.
@@ -76,6 +78,18 @@ impl AgentSandbox {
     /// Whether it seems to be there, without asking anybody.
     pub fn seems_up(&self) -> bool {
         self.sandbox.seems_up()
+    }
+
+    /// What is wrong with it although calls still get in, with what a person can
+    /// do; costs nothing to ask.
+    pub fn trouble(&self) -> Option<String> {
+        let (why, agent) = (self.detours.why()?, &self.sandbox.spec().agent);
+        Some(format!(
+            "calls into the {} sandbox of `{agent}` take the slow way, since its first process \
+             takes none ({why}); `beige sandbox rm {agent}` ends all that runs in it, the next \
+             call makes it anew, and the workspace stays",
+            self.runtime()
+        ))
     }
 
     /// Listens for its resident at that path until what this gives is
@@ -133,7 +147,7 @@ impl AgentSandbox {
 
     /// Makes sure that it is there and as wanted.
     pub fn up(&self) -> Result<()> {
-        self.bring_up(&Cancel::never())
+        self.bring_up(&Cancel::never(), &|| false)
     }
 
     /// The same, unless a call is in it: `false` then.
@@ -162,11 +176,11 @@ impl AgentSandbox {
     }
 
     /// Alone in it, unless others run in it already: then it only has to be
-    /// as wanted.
-    pub(super) fn bring_up(&self, cancel: &Cancel) -> Result<()> {
-        let is_up = || self.sandbox.is_up();
+    /// as wanted. It is not waited for once nobody wants that any more.
+    pub(super) fn bring_up(&self, cancel: &Cancel, is_unwanted: &dyn Fn() -> bool) -> Result<()> {
+        let settled = || Ok(is_unwanted() || self.sandbox.is_up()?);
         let hold = Hold::Exclusive;
-        match Lock::wait_unless(&self.lock_file, hold, LOCK_LIMIT, cancel, &is_up)? {
+        match Lock::wait_unless(&self.lock_file, hold, LOCK_LIMIT, cancel, &settled)? {
             Some(_alone) => self.raise(),
             None => Ok(()),
         }

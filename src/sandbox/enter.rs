@@ -62,6 +62,8 @@ enum Try {
     Never(String),
     /// Nothing was begun in all the time that the call has.
     Late,
+    /// Nothing was begun before a signal came that ends what does not begin.
+    Signalled(u8),
     /// It had begun; with what the entering program complained of.
     Over(Over, Way, String),
 }
@@ -72,13 +74,23 @@ impl AgentSandbox {
     pub(super) fn talk(&self, mut errand: Errand<'_>) -> Result<(Value, Way)> {
         let cancel = errand.cancel;
         let (mut starts, mut waited) = (0, Duration::ZERO);
+        let signals = errand.feed.signals.clone();
+        let is_signalled = || !signals.is_empty();
         if !self.sandbox.seems_up() {
             starts = 1;
-            self.bring_up(cancel)?;
+            self.bring_up(cancel, &is_signalled)?;
         }
         loop {
-            let together = Lock::wait(&self.lock_file, Hold::Shared, LOCK_LIMIT, cancel)?;
+            let (path, settled) = (&self.lock_file, || Ok(is_signalled()));
+            let held = Lock::wait_unless(path, Hold::Shared, LOCK_LIMIT, cancel, &settled)?;
+            let Some(together) = held else {
+                match signals.try_iter().find(|it| talk::ends(*it)) {
+                    Some(number) => return Ok((never_began(number), Way::Link)),
+                    None => continue,
+                }
+            };
             match self.enter(&mut errand, &mut waited)? {
+                Try::Signalled(number) => return Ok((never_began(number), Way::Link)),
                 Try::Over(over, way, complaint) => {
                     return Ok((self.judge(errand.role, over, way, &complaint)?, way));
                 }
@@ -92,7 +104,7 @@ impl AgentSandbox {
                 Try::Never(_) => {
                     drop(together);
                     starts += 1;
-                    self.bring_up(cancel)?;
+                    self.bring_up(cancel, &is_signalled)?;
                 }
             }
         }
@@ -100,14 +112,21 @@ impl AgentSandbox {
 
     /// One try; what it waited for nothing is added to `waited`.
     fn enter(&self, errand: &mut Errand<'_>, waited: &mut Duration) -> Result<Try> {
+        let mut why = "it has not dialled the link".to_owned();
         if let Some(call) = self.link.call(errand.role, &|| self.sandbox.resident()) {
             let is_up = || self.is_still_up();
             let tried = Instant::now();
             match talk::talk(&call, errand.as_talk(&is_up, *waited))? {
-                End::Over(over) => return Ok(Try::Over(over, Way::Link, String::new())),
+                End::Over(over) => {
+                    self.detours.none();
+                    return Ok(Try::Over(over, Way::Link, String::new()));
+                }
+                End::Signalled(number) => return Ok(Try::Signalled(number)),
                 End::NeverBegan(why) if errand.cancel.is_cancelled() => return Ok(Try::Never(why)),
-                End::NeverBegan(why) => log::debug!("a call by the link never began: {why}"),
+                End::NeverBegan(said) if said.is_empty() => why = "it said nothing".to_owned(),
+                End::NeverBegan(said) => why = said,
             }
+            log::debug!("a call by the link never began: {why}");
             *waited += tried.elapsed();
             if errand.is_late(*waited) {
                 return Ok(Try::Late);
@@ -122,7 +141,11 @@ impl AgentSandbox {
         let ended = talk::talk(&entered, errand.as_talk(&|| true, *waited))?;
         *waited += tried.elapsed();
         Ok(match ended {
-            End::Over(over) => Try::Over(over, Way::Program, entered.complaint()),
+            End::Over(over) => {
+                self.note_detour(&why);
+                Try::Over(over, Way::Program, entered.complaint())
+            }
+            End::Signalled(number) => Try::Signalled(number),
             End::NeverBegan(_) if errand.is_late(*waited) && !errand.cancel.is_cancelled() => {
                 Try::Late
             }
@@ -131,6 +154,17 @@ impl AgentSandbox {
                 Try::Never(if complaint.is_empty() { why } else { complaint })
             }
         })
+    }
+
+    /// A call was let in past the link. Where its first process is not seen, or
+    /// has ended, that is as it must be.
+    fn note_detour(&self, why: &str) {
+        let resident = self.sandbox.resident().filter(|it| it.serves());
+        if resident.is_some_and(|it| self.detours.one(it, why))
+            && let Some(trouble) = self.trouble()
+        {
+            log::warn!("{trouble}");
+        }
     }
 
     /// Whether the sandbox is up, asked for by many calls at once and looked
@@ -259,6 +293,13 @@ impl Errand<'_> {
         let note = "the command never began: something in the sandbox keeps it from starting any";
         Ok(as_called_off(Some(json!({ "note": note })), CalledOff::Timeout))
     }
+}
+
+/// The end of one that a signal came for before it had begun: that of a command
+/// that the signal ends.
+fn never_began(signal: u8) -> Value {
+    let code = 128 + i32::from(signal);
+    json!({ "exitCode": code, "cancelled": true, "note": "the command never began" })
 }
 
 /// tool-client refuses a request it cannot read; that is our fault, or the

@@ -10,6 +10,7 @@ pub mod bubblewrap;
 mod child;
 mod client;
 pub mod containers;
+mod detour;
 mod enter;
 mod fingerprint;
 pub mod limits;

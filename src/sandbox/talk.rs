@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, after, bounded, never, select};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
 use serde_json::Value;
 use tool_client::frame;
 
@@ -89,6 +90,9 @@ pub(super) struct Talk<'a> {
 pub(super) enum End {
     /// Nothing was begun; with what the other side said to that.
     NeverBegan(String),
+    /// Nothing was begun before that signal came, by which a command would have
+    /// ended.
+    Signalled(u8),
     /// It had begun and is over.
     Over(Over),
 }
@@ -121,9 +125,11 @@ pub(super) fn talk(way: &dyn Way, talk: Talk<'_>) -> Result<End> {
         way.cut();
         let fed = feeding.join();
         let fed = fed.map_err(|_| Error::new(Kind::Internal, "the thread `call-in` panicked"))?;
-        Ok(match heard? {
-            Heard::Refusal(why) => End::NeverBegan(why),
-            Heard::Begun(report) => End::Over(Over { report, ..fed }),
+        Ok(match (heard?, fed) {
+            (Heard::Refusal(_), Fed::Signalled(number)) => End::Signalled(number),
+            (Heard::Refusal(why), _) => End::NeverBegan(why),
+            (Heard::Begun(report), Fed::Over(fed)) => End::Over(Over { report, ..fed }),
+            (Heard::Begun(report), _) => End::Over(Over { report, ..Over::default() }),
         })
     })
 }
@@ -228,6 +234,24 @@ fn refusal(report: &[u8]) -> String {
     report.get("error").and_then(Value::as_str).unwrap_or("it was refused").to_owned()
 }
 
+/// What the side that writes has to tell in the end.
+enum Fed {
+    /// It gave up, or was not needed.
+    Nothing,
+    /// It gave up, since that signal came.
+    Signalled(u8),
+    /// All but the report.
+    Over(Over),
+}
+
+/// Whether the request was handed over.
+enum Start {
+    /// It was; with a signal that came just before.
+    Made(Option<u8>),
+    /// It will not be; with the signal for which that is so, if it is for one.
+    GivenUp(Option<u8>),
+}
+
 /// The side that writes: waits until it has begun, then pumps.
 struct Feeder<'a> {
     way: &'a dyn Way,
@@ -242,10 +266,16 @@ struct Feeder<'a> {
 }
 
 impl Feeder<'_> {
-    fn run(self) -> Over {
-        if !self.has_begun() {
-            self.way.cut();
-            return Over::default();
+    fn run(self) -> Fed {
+        let mut to = Patient(self.way.input());
+        match self.start() {
+            Start::GivenUp(signal) => {
+                self.way.cut();
+                return signal.map_or(Fed::Nothing, Fed::Signalled);
+            }
+            Start::Made(None) => {}
+            // One that cannot be written is seen by the side that reads.
+            Start::Made(Some(number)) => drop(frame::write(&mut to, frame::SIGNAL, &[number])),
         }
         let mut ran = None;
         let pump = Pump {
@@ -254,23 +284,38 @@ impl Feeder<'_> {
             timeout: self.timeout,
             cancel: self.cancel,
         };
-        let pumped = pump.run(&mut Patient(self.way.input()), || ran = self.way.started());
+        let pumped = pump.run(&mut to, || ran = self.way.started());
         if pumped.is_silent {
             self.way.cut();
         }
         let (called_off, is_silent) = (pumped.called_off, pumped.is_silent);
-        Over { report: None, called_off, is_silent, ran }
+        Fed::Over(Over { report: None, called_off, is_silent, ran })
     }
 
-    /// Whether the request was handed over. A talk that is called off before
-    /// that, or never gets so far, is given up.
-    fn has_begun(&self) -> bool {
+    /// Waits until the request was handed over. A talk that is called off before
+    /// that, or never gets so far, is given up; so is one for which a signal
+    /// comes: there is no command yet that could hear it.
+    fn start(&self) -> Start {
+        let mut signals = self.feed.signals.clone();
+        let mut signal = None;
         let mut cancelled = self.cancel.gone().clone();
         let mut look = after(LOOK_AFTER);
         let limit = after(self.ready_within);
         loop {
             select! {
-                recv(self.heard) -> note => return note.is_ok(),
+                recv(self.heard) -> note => return match note {
+                    Ok(_) => Start::Made(signal),
+                    Err(_) => Start::GivenUp(None),
+                },
+                recv(signals) -> number => {
+                    match number {
+                        Ok(number) => signal = Some(number),
+                        Err(_) => signals = never(),
+                    }
+                    if !signal.is_some_and(ends) {
+                        continue;
+                    }
+                }
                 recv(cancelled) -> _ => cancelled = never(),
                 recv(limit) -> _ => {}
                 recv(look) -> _ => {
@@ -282,10 +327,27 @@ impl Feeder<'_> {
             }
             // Else it has just begun: the pump sees that it is called off.
             if self.stage.give_up() {
-                return false;
+                return Start::GivenUp(signal.filter(|it| ends(*it)));
             }
         }
     }
+}
+
+/// Whether a signal ends who has not provided for it.
+pub(super) fn ends(signal: u8) -> bool {
+    !matches!(
+        Signal::from_named_raw(i32::from(signal)),
+        None | Some(
+            Signal::CHILD
+                | Signal::CONT
+                | Signal::STOP
+                | Signal::TSTP
+                | Signal::TTIN
+                | Signal::TTOU
+                | Signal::URG
+                | Signal::WINCH
+        )
+    )
 }
 
 /// Writes to a side that may take its time, but not for ever.

@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::message::{Content, Message};
+use crate::message::{Content, Message, read_json};
 
 /// The version of the format that is written.
 pub(super) const VERSION: u64 = 3;
@@ -144,10 +144,10 @@ impl Body {
     pub(super) fn parse(kind: &str, line: &[u8]) -> Option<Self> {
         let extra = Map::new();
         if kind == "message" {
-            let Said { message } = serde_json::from_slice(line).ok()?;
+            let Said { message } = read_json(line).ok()?;
             return Some(Self::Message { message, extra });
         }
-        let fields: Fields = serde_json::from_slice(line).ok()?;
+        let fields: Fields = read_json(line).ok()?;
         Some(match kind {
             "model_change" => {
                 Self::ModelChange { provider: fields.provider?, model_id: fields.model_id?, extra }

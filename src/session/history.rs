@@ -15,7 +15,7 @@ use super::walk::{Walk, header, id_of};
 use crate::clock::Time;
 use crate::config::home::open_own;
 use crate::error::{During, Kind, Result};
-use crate::message::{BranchSummary, CompactionSummary, Custom, Message};
+use crate::message::{BranchSummary, CompactionSummary, Custom, Message, read_json};
 
 /// Which part of a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -133,7 +133,7 @@ fn kept(file: &mut File, page: &Page) -> io::Result<(Vec<Kept>, bool)> {
 }
 
 fn told(kept: Kept, line: &[u8]) -> Option<Told> {
-    let Stamp { id, timestamp } = serde_json::from_slice(line).ok()?;
+    let Stamp { id, timestamp } = read_json(line).ok()?;
     let millis = Time::parse(&timestamp).map_or(0, Time::unix_millis);
     let message = match Body::parse(kept.kind, line)? {
         Body::Message { message, .. } => message,
@@ -224,6 +224,17 @@ mod tests {
         assert_eq!(place.told(1, Some("c")), (vec![all[1].to_owned()], true));
         assert_eq!(place.told(9, Some("c")).0.len(), 2);
         assert_eq!(place.told(9, Some("left")), (vec![], false));
+    }
+
+    #[test]
+    fn a_message_with_half_a_character_is_told() {
+        let place = Place::new("halves", &[json!({"type": "session", "version": 3})]);
+        let line = said("a", None).to_string().replace("\"x\"", r#""\ud800 x""#);
+        let store = Store::new(Home::new(&place.0));
+        let found = store.find(Some("a"), "s").expect("found");
+        let header = std::fs::read_to_string(&found.path).expect("a file");
+        std::fs::write(&found.path, format!("{header}{line}\n")).expect("written");
+        assert_eq!(place.told(10, None).0, ["a user"]);
     }
 
     #[test]

@@ -10,15 +10,17 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::{Serialize, Serializer};
+use serde_json::json;
 
 use super::entry::{Body, Header};
 use super::map::{Keys, sorted};
 use super::store::{Found, Store, id_of_file};
 use super::walk::{text_field, text_start};
 use crate::clock::Time;
+use crate::config::ModelRef;
 use crate::config::home::open_own;
 use crate::error::Result;
-use crate::message::Message;
+use crate::message::{Message, read_json};
 
 /// Bytes of a line that say what it is.
 const BEGINNING: u64 = 512;
@@ -55,6 +57,9 @@ pub struct Listed {
     /// What a person called it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// The model that was chosen for it.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "as_choice")]
+    pub model: Option<ModelRef>,
     /// RFC 3339.
     pub created_at: String,
     /// RFC 3339: when its file was last written.
@@ -70,6 +75,12 @@ fn shown<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
     to.collect_str(&path.display())
 }
 
+/// As a choice is given.
+fn as_choice<S: Serializer>(model: &Option<ModelRef>, to: S) -> Result<S::Ok, S::Error> {
+    let choice = model.as_ref().map(|it| json!({ "provider": it.provider, "modelId": it.model }));
+    choice.serialize(to)
+}
+
 /// A file that is to be listed.
 struct Candidate {
     found: Found,
@@ -81,8 +92,10 @@ impl Store {
     /// Lists sessions, the one that was written last first; `each` says
     /// whether to go on.
     pub fn list(&self, which: &Which, each: &mut dyn FnMut(Listed) -> Result<bool>) -> Result<()> {
-        for candidate in self.candidates(which)? {
-            if !each(listed(&candidate.found, candidate.updated))? {
+        let chosen = self.chosen_models();
+        for Candidate { found, updated } in self.candidates(which)? {
+            let model = found.key.as_ref().and_then(|it| chosen.get(it)).cloned();
+            if !each(Listed { model, ..listed(&found, updated) })? {
                 break;
             }
         }
@@ -91,7 +104,8 @@ impl Store {
 
     /// One session as it would be listed.
     pub fn listed(&self, found: &Found) -> Listed {
-        listed(found, updated(found))
+        let chosen = found.key.as_ref().and_then(|it| self.chosen_models().remove(it));
+        Listed { model: chosen, ..listed(found, updated(found)) }
     }
 
     fn candidates(&self, which: &Which) -> Result<Vec<Candidate>> {
@@ -141,6 +155,7 @@ fn listed(found: &Found, updated: i64) -> Listed {
         agent_name: found.agent.clone(),
         key: found.key.clone(),
         name: glance.name,
+        model: None,
         created_at: began.or_else(keyed_at).unwrap_or_else(|| updated_at.clone()),
         updated_at,
         first_message: glance.first_message.unwrap_or_default(),
@@ -200,7 +215,7 @@ impl Glance {
     fn take(&mut self, line: &[u8]) {
         match text_field(line, "type") {
             Some("session") if self.header.is_none() => {
-                self.header = serde_json::from_slice(line).ok();
+                self.header = read_json(line).ok();
             }
             Some("message") => {
                 self.messages += 1;
@@ -210,7 +225,7 @@ impl Glance {
                 }
             }
             Some("session_info") => {
-                let info: Option<serde_json::Value> = serde_json::from_slice(line).ok();
+                let info: Option<serde_json::Value> = read_json(line).ok();
                 let name = info.as_ref().and_then(|it| it.get("name")?.as_str()).map(on_one_line);
                 if name.is_some() {
                     self.name = name.filter(|it| !it.is_empty());
@@ -243,11 +258,12 @@ fn said(line: &[u8]) -> Option<String> {
     }
     let text = text_start(line, "text").or_else(|| text_start(line, "content"))?;
     let text = &text[..text.len().min(8 * FIRST_MESSAGE)];
-    // A cut can go through a character or an escape.
-    (0..12).find_map(|less| {
-        let cut = text.get(..text.len().checked_sub(less)?)?;
-        serde_json::from_str(&format!("\"{}\"", std::str::from_utf8(cut).ok()?)).ok()
-    })
+    // A cut can go through a character or an escape, which is not shown; half a
+    // one that stands before it is.
+    let quoted = |less| Some([b"\"", text.get(..text.len().checked_sub(less)?)?, b"\""].concat());
+    let mut pieces = (0..12).filter_map(quoted);
+    let whole = pieces.clone().find_map(|it| serde_json::from_slice(&it).ok());
+    whole.or_else(|| pieces.find_map(|it| read_json(&it).ok()))
 }
 
 /// Its beginning, with one blank for any white space.
@@ -296,6 +312,17 @@ mod tests {
         check("nonsense\n\n\u{0}\n", None, None, 0);
         // What is not ended is being written, or torn.
         check(user, None, None, 0);
+    }
+
+    #[test]
+    fn half_a_character_hides_neither_a_message_nor_a_name() {
+        let user = r#"{"type":"message","message":{"role":"user","content":"a\ud83d"}}"#;
+        let name = r#"{"type":"session_info","name":"\ude00b"}"#;
+        check(&format!("{user}\n{name}\n"), Some("a\u{fffd}"), Some("\u{fffd}b"), 1);
+        let long = "\\ud83d ".repeat(TEXT as usize);
+        let user = user.replace("a\\ud83d", &long);
+        let want = "\u{fffd} ".repeat(FIRST_MESSAGE / 2) + "…";
+        check(&format!("{user}\n"), Some(&want), None, 1);
     }
 
     #[test]

@@ -26,6 +26,7 @@ use crate::config::file_lock::{self, Held};
 use crate::config::home::open_own;
 use crate::config::state_file::{self, aside, replace};
 use crate::error::{During, Error, Kind, Result};
+use crate::message::read_json;
 
 /// Largest map that is read, in bytes.
 const LARGEST_MAP: u64 = 64 * 1024 * 1024;
@@ -50,7 +51,7 @@ impl Owner {
     /// What an entry says; `None` if it does not read, or names what is no
     /// session file of an agent: a name must not lead out of its folder.
     fn parse(entry: &str) -> Option<Self> {
-        let owner: Self = serde_json::from_str(entry).ok()?;
+        let owner: Self = read_json(entry.as_bytes()).ok()?;
         let file = Path::new(&owner.session_file).file_name()?.to_str()?;
         let is_sound = is_plain(&owner.agent_name) && file.len() > ".jsonl".len();
         (is_sound && file.ends_with(".jsonl")).then_some(owner)

@@ -102,6 +102,14 @@ pub fn check_key(key: &str) -> Result<()> {
     Ok(())
 }
 
+/// Whether a word is like the ids of sessions (`yyyymmdd-hhmmss-xxxxxx`), if
+/// perhaps a mistyped one, and not like a key (`channel:id`).
+pub fn is_like_an_id(word: &str) -> bool {
+    let parts: Vec<&str> = word.split('-').collect();
+    let is_digits = parts[0].bytes().all(|it| it.is_ascii_digit());
+    parts.len() == 3 && (7..=9).contains(&parts[0].len()) && is_digits && !word.contains(':')
+}
+
 /// What a model is given of a conversation that a client keeps, as
 /// [`Session::context`] has it of one that is kept here.
 pub fn context_of(messages: Vec<Message>) -> Vec<Message> {
@@ -276,6 +284,23 @@ mod tests {
         check_key_is(&"x".repeat(201), false);
         check_key_is("a\nb", false);
         check_key_is("a\u{9b}b", false);
+    }
+
+    #[test]
+    fn an_id_is_told_from_a_key_also_when_it_is_mistyped() {
+        for id in ["20261130-041634-k8kod2", "2026113-041634-k8kod2", "20261130-O41634-k8kd2"] {
+            assert!(is_like_an_id(id), "{id}");
+        }
+        for key in [
+            "tui:travel:default",
+            "nope",
+            "2026-11-30",
+            "20261130",
+            "api:20261130-041634-k8kod2",
+            "55028400-e29b-41d4-a716-446655440000",
+        ] {
+            assert!(!is_like_an_id(key), "{key}");
+        }
     }
 
     #[test]

@@ -250,6 +250,31 @@ mod tests {
     }
 
     #[test]
+    fn half_a_character_of_another_program_costs_no_more_than_itself() {
+        let halves = user("b", "a").replace("\"b\"}}", r#""\ud800 x\ude00\ud83d\ude00\xff"}}"#);
+        let named = user("c\\ud800", "b");
+        let leaf = user("d", "c\\udfff");
+        let text = [HEADER, &user("a", ""), &halves, &named, &leaf].join("\n").into_bytes();
+        // Bytes that are no UTF-8 are such a half as well.
+        let place = text.windows(4).position(|it| it == br"\xff").unwrap_or_default();
+        let text = [&text[..place], b"\xff", &text[place + 4..]].concat();
+        let scanned = scan(&mut Cursor::new(text)).ok();
+        let got = scanned.map(|it| {
+            let said = it.session.context().iter().map(said).collect::<Vec<_>>().join("|");
+            (ids(&it), said, it.warnings.len())
+        });
+        let want = ("a b c\u{fffd} d", "a|\u{fffd} x\u{fffd}\u{1f600}\u{fffd}|c\u{fffd}|d", 0);
+        assert_eq!(got, Some((want.0.into(), want.1.into(), want.2)));
+    }
+
+    fn said(message: &Message) -> String {
+        match message {
+            Message::User(it) => it.content.text(),
+            other => format!("{other:?}"),
+        }
+    }
+
+    #[test]
     fn the_path_leads_from_the_root_to_the_last_line() {
         let (a, b, c, d) = (user("a", ""), user("b", "a"), user("c", "b"), user("d", "a"));
         check(&[HEADER, &a, &b, &c, &d], "a d", 0);

@@ -2,6 +2,7 @@
 //! Changed under a lock and only ever replaced whole, like the map; settings
 //! that are not understood stay as they are.
 
+use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::config::ModelRef;
 use crate::config::file_lock;
 use crate::config::state_file::{self, aside, replace};
 use crate::error::{During, Kind, Result};
+use crate::message::read_json;
 
 /// Largest file that is read, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
@@ -26,11 +28,19 @@ type Settings = Map<String, Value>;
 impl Store {
     /// The model that was chosen for a session, if one was.
     pub fn chosen_model(&self, key: &str) -> Result<Option<ModelRef>> {
-        let settings = self.read_settings()?.unwrap_or_default();
-        let model = settings.get(key).and_then(|it| it.get("model"));
-        let word = |name: &str| model?.get(name)?.as_str().map(str::to_owned);
-        let pair = word("provider").zip(word("modelId"));
-        Ok(pair.map(|(provider, model)| ModelRef { provider, model }))
+        Ok(model_in(&self.read_settings()?.unwrap_or_default(), key))
+    }
+
+    /// The models that were chosen for sessions, by key. What cannot be read says
+    /// nothing.
+    pub(super) fn chosen_models(&self) -> HashMap<String, ModelRef> {
+        let settings = self.read_settings().unwrap_or_else(|error| {
+            log::warn!("{error}; no session is listed with the model that was chosen for it");
+            None
+        });
+        let settings = settings.unwrap_or_default();
+        let chosen = settings.keys().filter_map(|it| Some((it.clone(), model_in(&settings, it)?)));
+        chosen.collect()
     }
 
     /// Chooses a model for a session, which need not exist yet.
@@ -61,7 +71,7 @@ impl Store {
         let what = format!("read the session settings {}", path.display());
         match state_file::read(&path, LARGEST).during(Kind::Internal, what)? {
             None => Ok(Some(Settings::new())),
-            Some(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
+            Some(bytes) => Ok(read_json(&bytes).ok()),
         }
     }
 
@@ -91,6 +101,12 @@ impl Store {
         log::warn!("the session settings {from} did not read; they are now {to}");
         Ok(Settings::new())
     }
+}
+
+fn model_in(settings: &Settings, key: &str) -> Option<ModelRef> {
+    let model = settings.get(key)?.get("model")?;
+    let word = |name: &str| model.get(name)?.as_str().map(str::to_owned);
+    Some(ModelRef { provider: word("provider")?, model: word("modelId")? })
 }
 
 #[cfg(test)]
@@ -144,6 +160,8 @@ mod tests {
         let want = json!({"k": {"verbose": true, "model": {"provider": "p", "modelId": "m"}},
             "other": {"x": [1]}, "l": {"model": {"provider": "p", "modelId": "n"}}});
         assert_eq!(serde_json::from_str::<Value>(&text).ok(), Some(want));
+        let all = [("k".to_owned(), model("m")), ("l".to_owned(), model("n"))];
+        assert_eq!(store.chosen_models(), all.into());
         store.clear_settings("k", NOW).expect("cleared");
         assert_eq!(store.chosen_model("k").expect("read"), None);
         assert_eq!(store.chosen_model("l").expect("read"), Some(model("n")));
@@ -155,6 +173,7 @@ mod tests {
         let (place, store) = Place::new("damaged");
         fs::write(place.file(), "{\"k\":").expect("written");
         assert_eq!(store.chosen_model("k").expect("damaged"), None);
+        assert!(store.chosen_models().is_empty());
         store.choose_model("k", &model("m"), NOW).expect("chosen");
         assert_eq!(store.chosen_model("k").expect("read"), Some(model("m")));
         let aside = place.file().with_file_name("session-settings.json.corrupt-20261130-041634");

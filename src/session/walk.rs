@@ -10,6 +10,7 @@ use serde::Deserialize;
 
 use super::backwards::{Backwards, Place};
 use super::entry::{Header, LONGEST_HEADER};
+use crate::message::{mended, read_json};
 
 /// Warnings kept of one file; further ones are only counted.
 const MOST_WARNINGS: usize = 5;
@@ -91,12 +92,22 @@ struct Peek<'a> {
     parent_id: Option<Cow<'a, str>>,
 }
 
+impl<'a> Peek<'a> {
+    /// What a line says of the tree; `whole` holds it, if it had to be mended.
+    fn at(text: &'a [u8], whole: &'a mut String) -> Option<Self> {
+        serde_json::from_slice(text).ok().or_else(|| {
+            *whole = mended(text);
+            serde_json::from_str(whole).ok()
+        })
+    }
+}
+
 /// The header of a session file, if its first line is one.
 pub(super) fn header<F: Read + Seek>(file: &mut F) -> io::Result<Option<Header>> {
     file.seek(SeekFrom::Start(0))?;
     let mut line = Vec::new();
     BufReader::new(file.take(LONGEST_HEADER)).read_until(b'\n', &mut line)?;
-    Ok(serde_json::from_slice(line.trim_ascii()).ok())
+    Ok(read_json(line.trim_ascii()).ok())
 }
 
 impl<'a, F: Read + Seek> Walk<'a, F> {
@@ -154,7 +165,8 @@ impl<'a, F: Read + Seek> Walk<'a, F> {
         if text.is_empty() && place.ended && place.fits {
             return None;
         }
-        let peek = place.fits.then(|| serde_json::from_slice::<Peek<'_>>(text).ok()).flatten();
+        let mut whole = String::new();
+        let peek = Peek::at(text, &mut whole);
         self.note_end(place, peek.is_some());
         let Some(peek) = peek else {
             self.pass_damaged(text, place);

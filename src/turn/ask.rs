@@ -22,6 +22,7 @@ impl Progress<'_> {
     /// One answer, by whichever model gives it. It is stored, and before it
     /// what came of those that failed.
     pub(super) fn ask(&mut self) -> Result<Answer, Halt> {
+        self.large = None;
         (self.events)(TurnEvent::TurnStart { session_key: self.turn.session_key.to_owned() });
         let (turn, cancel) = (self.turn, self.cancel);
         let mut chain = self.chain.take().unwrap_or_else(|| Chain::new(turn.choices, turn.health));
@@ -148,7 +149,7 @@ impl Steps for Progress<'_> {
                 Ok(Attempt::Answered(answer))
             }
             Err(failure) => {
-                let Failure { fault, partial } = *failure;
+                let Failure { fault, partial, large: _large } = *failure;
                 self.store_half(partial, &fault)?;
                 Ok(Attempt::Failed { fault, is_seen })
             }

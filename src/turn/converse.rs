@@ -16,17 +16,20 @@ impl Progress<'_> {
         self.conversation.say(Message::user(message, now), now)?;
         loop {
             self.check_limits()?;
-            let answer = self.ask()?;
+            let mut answer = self.ask()?;
+            let large = answer.large.take();
             if cut::is_in_call(&answer) {
                 self.widen(&answer)?;
                 continue;
             }
             self.cut_after = None;
             if answer.message.tool_calls().next().is_some() {
+                drop(large);
                 self.run_calls(&answer)?;
             } else {
                 let heard = self.turn.steering.heard_or_close();
                 if heard.is_empty() {
+                    self.large = large;
                     return Ok(answer.message);
                 }
                 self.hear(heard)?;

@@ -87,7 +87,7 @@ mod tests {
 
     fn answer(stop_reason: StopReason, content: &[Block]) -> Answer {
         let message = Assistant { stop_reason, content: content.to_vec(), ..Assistant::default() };
-        Answer { message, broken: Vec::new() }
+        Answer { message, broken: Vec::new(), large: None }
     }
 
     fn call() -> Block {

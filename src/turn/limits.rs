@@ -15,7 +15,8 @@ impl Progress<'_> {
         if self.taken.may_answer(most) {
             return Ok(());
         }
-        let limit = format!("`limits.maxTurns` is {most}");
+        // Its name says something else than "turn" says everywhere else.
+        let limit = format!("`limits.maxTurns` is {most} (a model's answers to one prompt)");
         self.end_at(&Reached { category: "max_turns", limit })
     }
 

@@ -1,16 +1,17 @@
 //! A message as it is stored, and values as they are told: without a known
-//! secret, wherever a model says one or names its calls by one. What a person
-//! said stays as it is. Opaque data of a provider is none of our words.
+//! secret, wherever a model says one or names its calls by one, also where it is
+//! parted among the texts or the thoughts of one message. What a person said
+//! stays as it is. Opaque data of a provider is none of our words.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::message::{Assistant, Block, Content, Message, Thinking};
+use crate::message::{Assistant, Block, Content, Message};
 use crate::secret::Redactor;
 
 /// The message without a secret.
-pub(super) fn message(mut message: Message, redactor: &Redactor) -> Message {
+pub fn message(mut message: Message, redactor: &Redactor) -> Message {
     match &mut message {
         Message::Assistant(it) => mask_answer(it, redactor),
         Message::ToolResult(it) => {
@@ -58,26 +59,38 @@ fn mask_answer(answer: &mut Assistant, redactor: &Redactor) {
 }
 
 fn mask_blocks(blocks: &mut [Block], redactor: &Redactor) {
+    mask_texts(blocks, redactor);
+    mask_thoughts(blocks, redactor);
     for block in blocks {
-        match block {
-            Block::Text(it) => mask(&mut it.text, redactor),
-            Block::Thinking(it) => mask_thought(it, redactor),
-            Block::ToolCall(it) => {
-                mask(&mut it.id, redactor);
-                mask(&mut it.name, redactor);
-                it.arguments = value(it.arguments.take(), redactor);
-            }
-            Block::Image(_) | Block::Unknown(_) => (),
+        if let Block::ToolCall(it) = block {
+            mask(&mut it.id, redactor);
+            mask(&mut it.name, redactor);
+            it.arguments = value(it.arguments.take(), redactor);
         }
     }
 }
 
+/// Whoever reads them joins them.
+fn mask_texts(blocks: &mut [Block], redactor: &Redactor) {
+    let texts = blocks.iter_mut().filter_map(|it| match it {
+        Block::Text(it) => Some(&mut it.text),
+        _ => None,
+    });
+    redactor.mask_joined(texts.collect());
+}
+
 /// A thought in other words is not the one that its provider signed, and would
 /// be refused when it goes back.
-fn mask_thought(thought: &mut Thinking, redactor: &Redactor) {
-    if let Cow::Owned(masked) = redactor.mask(&thought.thinking) {
-        thought.thinking = masked;
-        thought.thinking_signature = None;
+fn mask_thoughts(blocks: &mut [Block], redactor: &Redactor) {
+    let thoughts = blocks.iter_mut().filter_map(|it| match it {
+        Block::Thinking(it) => Some((&mut it.thinking, &mut it.thinking_signature)),
+        _ => None,
+    });
+    let (texts, signatures): (Vec<_>, Vec<_>) = thoughts.unzip();
+    for (signature, is_changed) in signatures.into_iter().zip(redactor.mask_joined(texts)) {
+        if is_changed {
+            *signature = None;
+        }
     }
 }
 
@@ -90,7 +103,7 @@ fn mask(text: &mut String, redactor: &Redactor) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Assistant;
+    use crate::message::{Thinking, ToolCall, ToolResult};
 
     #[track_caller]
     fn check(thinking: &str, want: (&str, Option<&str>)) {
@@ -116,5 +129,50 @@ mod tests {
         let masked = Redactor::new();
         masked.learn("sk-very-secret");
         check("it is sk-very-secret", (&masked.mask("it is sk-very-secret"), None));
+    }
+
+    /// Cut in two anywhere, with any other block in between: whoever joins the
+    /// texts, or the thoughts, reads no secret.
+    #[test]
+    fn a_secret_that_is_parted_among_blocks_is_masked() {
+        let redactor = Redactor::new();
+        redactor.learn("s3cret-key");
+        let text = |it: &str| Block::text(it);
+        let thought = |it: &str| {
+            let signature = (!it.is_empty()).then(|| "signed".to_owned());
+            let (thinking, thinking_signature) = (it.to_owned(), signature);
+            Block::Thinking(Thinking { thinking, thinking_signature, ..Thinking::default() })
+        };
+        let masked_thought =
+            |it: &str| Block::Thinking(Thinking { thinking: it.to_owned(), ..Thinking::default() });
+        let call = Block::ToolCall(ToolCall { arguments: Value::Null, ..ToolCall::default() });
+        for cut in 1..10 {
+            let (first, second) = "s3cret-key".split_at(cut);
+            let [before, behind] = [format!("a {first}"), format!("{second} b")];
+            for other in [thought("hm"), call.clone(), text("")] {
+                let content = vec![text(&before), other.clone(), text(&behind)];
+                let got = answer(Assistant { content, ..Assistant::default() }, &redactor);
+                assert_eq!(got.content, [text("a "), other, text("•••• b")], "{cut}");
+            }
+            for other in [text("hm"), call.clone(), thought("")] {
+                let content = vec![thought("."), thought(&before), other.clone(), thought(&behind)];
+                let got = answer(Assistant { content, ..Assistant::default() }, &redactor);
+                let masked = [masked_thought("a "), other, masked_thought("•••• b")];
+                assert_eq!(got.content[0], thought("."), "{cut}");
+                assert_eq!(got.content[1..], masked, "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_secret_that_is_parted_among_blocks_of_a_result_is_masked() {
+        let redactor = Redactor::new();
+        redactor.learn("s3cret-key");
+        let content = Content::Blocks(vec![Block::text("s3c"), Block::text("ret-key")]);
+        let result = ToolResult { content, ..ToolResult::default() };
+        let Message::ToolResult(got) = message(Message::ToolResult(result), &redactor) else {
+            panic!("it is a result")
+        };
+        assert_eq!(got.content.text(), "••••");
     }
 }

@@ -31,7 +31,7 @@ mod watch;
 pub use compaction::compaction_threshold;
 pub use event::{CompactionReason, TurnEvent, category_of};
 pub use hands::Equipped;
-pub use masked::answer as masked_answer;
+pub use masked::{answer as masked_answer, message as masked_message};
 pub use prompt::{LARGEST_AGENTS_MD, Prompt, core_tools};
 pub use steering::Steering;
 pub use veil::Veil;

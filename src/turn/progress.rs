@@ -10,8 +10,8 @@ use crate::clock::{self, Time};
 use crate::config::ModelChoice;
 use crate::error::{Error, Kind, Result};
 use crate::message::{Assistant, Message, StopReason};
-use crate::provider::Fault;
 use crate::provider::chain::Chain;
+use crate::provider::{Fault, LargePlace};
 use crate::session::Conversation;
 use crate::worker::Cancel;
 
@@ -41,6 +41,9 @@ pub(super) struct Progress<'a> {
     pub(super) repeats: Repeats,
     /// Tokens after which the last answer was cut in a call, if it was.
     pub(super) cut_after: Option<u64>,
+    /// The place of the last answer, if that is large, until the turn has ended or
+    /// goes on.
+    pub(super) large: Option<LargePlace>,
 }
 
 /// What is left of a call that failed, until something whole takes its place.
@@ -79,6 +82,7 @@ impl<'a> Progress<'a> {
             room: Room::default(),
             repeats: Repeats::default(),
             cut_after: None,
+            large: None,
         }
     }
 

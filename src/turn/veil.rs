@@ -1,21 +1,22 @@
 //! Between a turn and whoever listens: no event shows a known secret, also
-//! where a model says one in several pieces. Text that could be the beginning
-//! of a secret is held back until it is one or is none.
+//! where a model says one in several pieces with others between them. Text that
+//! could be the beginning of a secret waits for the next of its kind, until it
+//! is one or is none; what waits at the end of an answer is told there. What the
+//! next answer says makes no whole secret with that either.
 
 use super::{TurnEvent, masked};
-use crate::secret::{MaskedStream, Redactor};
+use crate::secret::{MaskedStreams, Redactor};
 
 /// Passes events on, masked.
 pub struct Veil<'a> {
     redactor: &'a Redactor,
     tell: &'a mut dyn FnMut(TurnEvent),
-    stream: Stream,
-    held: MaskedStream,
+    said: MaskedStreams<Kind>,
 }
 
-/// What the pieces that are held belong to.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stream {
+/// What a model says in pieces.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
     Text,
     Thinking,
 }
@@ -23,45 +24,30 @@ enum Stream {
 impl<'a> Veil<'a> {
     /// In front of `tell`.
     pub fn new(redactor: &'a Redactor, tell: &'a mut dyn FnMut(TurnEvent)) -> Self {
-        Self { redactor, tell, stream: Stream::Text, held: MaskedStream::new(redactor) }
+        Self { redactor, tell, said: MaskedStreams::new(redactor) }
     }
 
-    /// Passes one event on; what was held goes before it.
+    /// Passes one event on. An answer of a model has ended with every one that
+    /// is no piece of it: what was held goes before that.
     pub fn pass(&mut self, event: TurnEvent) {
         match event {
-            TurnEvent::TextDelta { delta } => self.take(Stream::Text, &delta),
-            TurnEvent::ThinkingDelta { delta } => self.take(Stream::Thinking, &delta),
+            TurnEvent::TextDelta { delta } => self.say(Kind::Text, &delta),
+            TurnEvent::ThinkingDelta { delta } => self.say(Kind::Thinking, &delta),
             other => {
-                self.release();
+                for (kind, rest) in self.said.rest() {
+                    (self.tell)(kind.event(rest));
+                }
                 let masked = self.masked(other);
                 (self.tell)(masked);
             }
         }
     }
 
-    fn take(&mut self, stream: Stream, delta: &str) {
-        if self.stream != stream {
-            self.release();
-            self.stream = stream;
+    fn say(&mut self, kind: Kind, delta: &str) {
+        let told = self.said.take(kind, delta);
+        if !told.is_empty() {
+            (self.tell)(kind.event(told));
         }
-        let told = self.held.take(delta);
-        self.tell_piece(told);
-    }
-
-    /// Tells what is held.
-    fn release(&mut self) {
-        let told = self.held.rest();
-        self.tell_piece(told);
-    }
-
-    fn tell_piece(&mut self, delta: String) {
-        if delta.is_empty() {
-            return;
-        }
-        (self.tell)(match self.stream {
-            Stream::Text => TurnEvent::TextDelta { delta },
-            Stream::Thinking => TurnEvent::ThinkingDelta { delta },
-        });
     }
 
     fn masked(&self, event: TurnEvent) -> TurnEvent {
@@ -103,6 +89,15 @@ impl<'a> Veil<'a> {
     }
 }
 
+impl Kind {
+    fn event(self, delta: String) -> TurnEvent {
+        match self {
+            Self::Text => TurnEvent::TextDelta { delta },
+            Self::Thinking => TurnEvent::ThinkingDelta { delta },
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -136,6 +131,10 @@ mod tests {
         json!({"type": "text_delta", "delta": text})
     }
 
+    fn thought(text: &str) -> Value {
+        json!({"type": "thinking_delta", "delta": text})
+    }
+
     #[test]
     fn a_secret_in_pieces_is_never_told() {
         let done = json!({"type": "done", "response": "••••"});
@@ -147,13 +146,57 @@ mod tests {
         }
     }
 
+    /// Cut in three anywhere, with any other piece of the answer in between.
+    #[test]
+    fn a_secret_around_pieces_of_the_other_kind_is_never_told() {
+        let done = json!({"type": "done", "response": "••••"});
+        let all = json!({"type": "done", "response": "s3cret-key"});
+        for (say, other) in [(said as fn(&str) -> Value, thought("hm")), (thought, said("hm"))] {
+            for (first, second, third) in cuts("s3cret-key") {
+                let pieces = [
+                    say(first),
+                    other.clone(),
+                    say(second),
+                    other.clone(),
+                    say(third),
+                    all.clone(),
+                ];
+                let want = match third {
+                    "" => [other.clone(), say("••••"), other.clone(), done.clone()],
+                    _ => [other.clone(), other.clone(), say("••••"), done.clone()],
+                };
+                check(&pieces, &want);
+            }
+        }
+    }
+
+    /// Every way to cut a text in two, and in three.
+    fn cuts(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+        (1..text.len()).flat_map(move |second| {
+            let (head, third) = text.split_at(second + 1);
+            (1..=second).map(move |first| (&head[..first], &head[first..], third))
+        })
+    }
+
     #[test]
     fn what_proves_to_be_none_is_told_late() {
-        let thought = json!({"type": "thinking_delta", "delta": "s3"});
         let done = json!({"type": "done", "response": ""});
         check(
-            &[said("a"), said("b s3c"), said("ond"), said(" s3c"), thought.clone(), done.clone()],
-            &[said("a"), said("b "), said("s3cond"), said(" "), said("s3c"), thought, done],
+            &[said("a"), said("b s3c"), said("ond"), said(" s3c"), done.clone()],
+            &[said("a"), said("b "), said("s3cond"), said(" "), said("s3c"), done.clone()],
+        );
+        check(
+            &[said("b s3c"), thought("s3"), said("ond"), thought("."), done.clone()],
+            &[said("b "), said("s3cond"), thought("s3."), done],
+        );
+    }
+
+    #[test]
+    fn what_is_held_at_the_end_of_an_answer_is_told_there() {
+        let start = json!({"type": "tool_start", "id": "1", "tool": "exec", "params": {}});
+        check(
+            &[thought("s3"), said("b s3c"), start.clone(), said("ret-key")],
+            &[said("b "), said("s3c"), thought("s3"), start, said("••••")],
         );
     }
 

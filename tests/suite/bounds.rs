@@ -6,7 +6,9 @@ use std::thread;
 
 use serde_json::json;
 
-use crate::support::{Answer, Asked, ModelServer, says, some_world};
+use crate::support::{
+    Answer, Asked, ModelServer, end, peak_memory, says, says_and_calls, some_world,
+};
 
 /// A control character takes six bytes in JSON.
 const CONTROLS: usize = 1_000;
@@ -91,4 +93,55 @@ fn a_message_too_long_for_the_session_is_refused_before_anything_is_done() {
     server.play([says("two")]);
     let longest = "x".repeat(LONGEST);
     assert_eq!(world.answer("api:2", &longest), "two", "as long as may be");
+}
+
+/// Room for all that is said here.
+const WIDE: &str = "models: { m: { contextWindow: 100000000 } },";
+
+#[test]
+fn turns_whose_answers_are_all_large_wait_for_each_other_and_never_for_themselves() {
+    let server = ModelServer::new();
+    let world = some_world();
+    world.model(&server, WIDE);
+    world.start_gateway();
+    let long = "word ".repeat(300_000);
+    server.answer_by(move |asked| match asked.answers() {
+        last @ ..2 => {
+            let id = format!("c{last}");
+            says_and_calls(&long, &[(&id, "exec", json!({"command": "true"}))])
+        }
+        _ => says(&long),
+    });
+    let keys = ["api:1", "api:2", "api:3", "api:4"];
+    thread::scope(|scope| {
+        let turns = keys.map(|key| scope.spawn(|| world.answer(key, "go")));
+        for turn in turns {
+            assert_eq!(turn.join().expect("it answered").len(), 1_500_000);
+        }
+    });
+}
+
+#[test]
+fn large_answers_at_once_take_the_memory_of_a_few() {
+    const COUNT: usize = 8;
+    let server = ModelServer::new();
+    let world = some_world();
+    world.model(&server, WIDE);
+    let gateway = world.gateway_child();
+    let before = peak_memory(gateway.id());
+    let long = "a line\n".repeat(1_500_000);
+    let said = says(&long);
+    server.answer_by(move |_| said.clone());
+    thread::scope(|scope| {
+        for number in 0..COUNT {
+            let (world, long) = (&world, &long);
+            scope.spawn(move || {
+                assert!(world.answer(&format!("api:{number}"), "go") == *long);
+            });
+        }
+    });
+    // Each takes more than four times its size at its end.
+    let more = (peak_memory(gateway.id()) - before) * 1024;
+    assert!(more < (COUNT * 5 / 2 * long.len()) as u64, "{more} bytes more");
+    end(gateway);
 }

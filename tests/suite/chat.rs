@@ -459,6 +459,44 @@ fn a_secret_that_a_model_says_is_not_told() {
     assert!(!all.contains(first) && !all.contains(second), "{all}");
 }
 
+/// Its parts are held, whatever comes between; what is none after all comes
+/// late, and the blocks are begun, grown and ended in order all the same.
+#[test]
+fn a_secret_around_other_deltas_is_not_told() {
+    let server = ModelServer::new();
+    let world = serving(&server);
+    let (first, second) = KEY.split_at(9);
+    let thought = |it: &str| json!({ "reasoning_content": it });
+    server.play([Answer::stream()
+        .text(&format!("It is {first}"))
+        .delta(&thought(&format!("hm {first}")))
+        .text(second)
+        .call(0, "c1", "exec", "{}")
+        .text(&format!(". {first}"))
+        .delta(&thought(second))
+        .finish("tool_calls")
+        .done()]);
+    let told = Stream::at(&world, PATH, &body("go", json!({}))).rest();
+    let late = told.iter().rposition(|it| it["type"] == "text_start").expect("a block");
+    assert_eq!(told[late]["contentIndex"], 6, "behind all others");
+    assert_eq!(
+        (said(&told), told[late + 1]["delta"].as_str()),
+        (format!("It is ••••. {first}"), Some(first))
+    );
+    let thoughts = told.iter().filter(|it| it["type"] == "thinking_delta");
+    assert_eq!(thoughts.filter_map(|it| it["delta"].as_str()).collect::<String>(), "hm ••••");
+    let call = told.iter().find(|it| it["type"] == "toolcall_end").expect("a call");
+    assert_eq!((&call["contentIndex"], &call["toolCall"]["id"]), (&json!(3), &json!("c1")));
+    let blocks = last(&told)["message"]["content"].as_array().expect("blocks");
+    let of_block = |it: &Value| {
+        ["text", "thinking", "name"].iter().find_map(|of| it[of].as_str().map(str::to_owned))
+    };
+    let got: Vec<String> = blocks.iter().filter_map(of_block).collect();
+    let held = format!(". {first}");
+    assert_eq!(got, ["It is ", "hm ", "••••", "exec", &held, "••••"]);
+    assert!(!json!(told).to_string().contains(second), "{told:?}");
+}
+
 #[test]
 fn each_call_stands_in_the_audit_log_with_its_end() {
     let server = ModelServer::new();

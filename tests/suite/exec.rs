@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
-use crate::support::{Runtime, World, on_each_runtime, with_and_without_gateway};
+use crate::support::{Runtime, World, on_each_runtime, wait_until, with_and_without_gateway};
 
 #[test]
 fn arguments_arrive_exactly() {
@@ -170,6 +170,33 @@ fn a_command_that_ignores_a_signal_is_ended_after_a_while() {
     let (mut child, _stdout) = started(&world, line);
     send(&child, "INT");
     assert_eq!(child.wait().expect("it ends").code(), Some(137));
+}
+
+#[test]
+fn a_signal_ends_a_command_that_has_not_begun() {
+    with_and_without_gateway(|world| {
+        world.sh("true").expect(0);
+        let lock = world.home().join("data/sandboxes/a.lock");
+        let lock = std::fs::File::open(lock).expect("a lock");
+        lock.lock().expect("it is free");
+        for (name, code) in [("INT", 130), ("TERM", 143)] {
+            let mut child = world.spawn(["exec", "a", "--", "touch", "begun"]);
+            // Until the gateway lets it in a signal ends it as any other program.
+            let status = format!("/proc/{}/status", child.id());
+            wait_until("signals are taken over", || {
+                let status = std::fs::read_to_string(&status).unwrap_or_default();
+                let caught = status.lines().find_map(|it| it.strip_prefix("SigCgt:\t"));
+                let caught = caught.and_then(|it| u64::from_str_radix(it, 16).ok()).unwrap_or(0);
+                caught & 0x4002 == 0x4002
+            });
+            send(&child, name);
+            let mut told = String::new();
+            child.stderr.take().expect("a pipe").read_to_string(&mut told).expect("text");
+            assert_eq!(child.wait().expect("it ends").code(), Some(code), "{told}");
+            assert!(told.contains("never began"), "{told}");
+        }
+        assert!(!world.workspace("a").join("begun").exists());
+    });
 }
 
 /// Runs a line until it says `ready`, sends SIGINT, and gives its end.

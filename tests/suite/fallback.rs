@@ -283,6 +283,19 @@ fn who_cools_down_is_not_asked_by_anybody() {
     assert_eq!((minute(&from) + 5) % 1_440, minute(&until), "{file}");
     assert_eq!(from[16..], until[16..], "to the second");
     let cools = |body: &Value| body["error"].as_str().is_some_and(|it| it.contains("cools down"));
+    // A person sees it where a person looks, and a stranger does not.
+    let told = world.run(["gateway", "status"]).expect(0).text();
+    let line = told.lines().find(|it| it.starts_with("model p/m cools down for ")).expect("a line");
+    assert!(line.contains(" s more: ") && line.contains("429"), "{line}");
+    assert!(!told.contains("model p/n"), "{told}");
+    let told = world.run(["gateway", "status", "--json"]).expect(0).json();
+    let [cooling] = told["health"]["cooling"].as_array().expect("a list").as_slice() else {
+        panic!("{told}");
+    };
+    assert_eq!((&cooling["provider"], &cooling["modelId"]), (&json!("p"), &json!("m")));
+    assert!(cooling["seconds"].as_u64().is_some_and(|it| (200..=300).contains(&it)), "{cooling}");
+    assert!(cooling["reason"].as_str().is_some_and(|it| it.contains("429")), "{cooling}");
+    assert!(world.get("/metrics").text().contains("\nbeige_models_cooling 1\n"));
     let reply = world.prompt("api:2", "go");
     assert!(reply.status == 502 && cools(&reply.json()), "{}", reply.text());
     world.run(["gateway", "restart"]).expect(0);
@@ -344,7 +357,7 @@ fn an_abort_ends_a_wait_at_once() {
 fn a_prompt_says_on_standard_error_how_long_it_waits_and_for_what() {
     for with_gateway in [false, true] {
         for form in [None, Some("--json"), Some("--stream-json")] {
-            let server = ModelServer::playing([limited("1"), says("fine")]);
+            let server = ModelServer::playing([limited("2"), says("fine")]);
             let world = some_world();
             world.model_of(&server, "", &world.agent("a", "", ""));
             if with_gateway {
@@ -537,6 +550,27 @@ fn a_session_is_answered_by_the_model_that_was_chosen_for_it() {
     assert_eq!(world.answer("api:2", "go"), "other");
     let (status, answer) = choose(&world, &id_of(Value::Null), &n);
     assert!(status == 404 && answer["error"].to_string().contains("resume"), "{answer}");
+    // An id that is mistyped is not taken for a key that nobody will ever use.
+    let id = id_of(json!("api:2"));
+    let (start, last) = id.split_at(id.len() - 1);
+    let mistyped = format!("{start}{}", if last == "0" { "1" } else { "0" });
+    let (status, answer) = choose(&world, &mistyped, &m);
+    let hint = format!("did you mean `{id}`");
+    assert!(status == 404 && answer["error"].to_string().contains(&hint), "{answer}");
+    assert_eq!(world.answer("api:2", "go"), "other");
+    // What was chosen is told wherever a session is.
+    let model_of = |session: &Value| session["model"].clone();
+    let listed = world.get("/api/agents/a/sessions").json();
+    let all = listed["sessions"].as_array().expect("sessions");
+    let models: Vec<(&str, Value)> =
+        all.iter().filter_map(|it| Some((it["key"].as_str()?, model_of(it)))).collect();
+    let chosen = |key: &str| models.iter().find(|it| it.0 == key).map(|it| it.1.clone());
+    assert_eq!((chosen("api:1"), chosen("api:2")), (Some(Value::Null), Some(n.clone())));
+    assert_eq!(model_of(&world.get("/api/agents/a/sessions/api:2").json()["session"]), n);
+    let told = world.run(["sessions", "list"]).expect(0).text();
+    assert_eq!(told.matches("  [q/n] go").count(), 2, "{told}");
+    let told = world.run(["sessions", "show", "api:2"]).expect(0).text();
+    assert!(told.contains("\nmodel     q/n\n"), "{told}");
     world.run(["gateway", "stop"]).expect(0);
     let alone = world.run(["prompt", "a", "--session", "api:3", "go"]).expect(0);
     assert_eq!(alone.text(), "other\n");

@@ -225,6 +225,12 @@ fn a_gateway_that_is_full_says_so_and_is_waited_for() {
     gate.wait_held(64);
     let told = world.run(["gateway", "status"]).expect(1);
     assert!(told.text().contains("serves all the callers it can"), "{}", told.text());
+    let alone = world.sh("echo alone").expect(0);
+    assert_eq!(alone.text(), "alone\n");
+    let line = "the gateway serves all the callers it can, so the command runs without it";
+    assert_eq!(alone.stderr, format!("beige exec: {line}\n"));
+    let alone = world.run(["exec", "a", "--json", "--", "true"]).expect(0);
+    assert_eq!((&alone.json()["exitCode"], alone.stderr.as_str()), (&json!(0), ""));
     let asked = world.spawn(["prompt", "a", "go"]);
     gate.open();
     for stream in streams {

@@ -54,6 +54,7 @@ mod shells;
 mod siege;
 mod socket;
 mod support;
+mod terminal;
 mod text_tools;
 mod tools;
 mod usage;

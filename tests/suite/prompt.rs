@@ -726,3 +726,54 @@ fn no_answer_shows_a_secret() {
     assert_eq!(world.run(["prompt", "a", "go"]).expect(0).text(), "••••!\n");
     assert!(!world.gateway_log().contains("tr0ub4"));
 }
+
+/// Of each secret that is said around something else the whole is known only
+/// when its end comes; joined or apart, nobody finds it.
+#[test]
+fn a_secret_around_other_pieces_of_an_answer_is_shown_and_stored_nowhere() {
+    const SECRET: &str = "tr0ub4dor&3-horse";
+    let world = world();
+    fs::write(world.root.join("secret"), SECRET).expect("a file");
+    let instructions =
+        format!("instructions: 'the key is ${{file:{}/secret}}',", world.root.display());
+    world.write_config(&world.agent("a", "", &instructions), "");
+    world.write_cassette(&[
+        r#"{"events":[{"text":"it is tr0ub4"},{"thinking":"hm tr0u"},{"text":"dor&3-"},{"toolCall":{"name":"exec","arguments":{"command":"true"}}},{"text":"horse, tr0"},{"thinking":"b4dor&3-horse"}]}"#,
+        r#"{"events":[{"text":"ub4dor&3-horse. tr0ub4"},{"redacted":"x"},{"text":"dor&3-horse!"}]}"#,
+    ]);
+    world.start_gateway();
+    let told = events(&world, &json!({"message": "go", "sessionKey": "api:1"}));
+    let said = |kind: &str| -> String {
+        let pieces = told.iter().filter(|it| it["type"] == kind);
+        pieces.filter_map(|it| it["delta"].as_str()).collect()
+    };
+    assert_eq!(said("text_delta"), "it is ••••, tr0••••. ••••!");
+    assert_eq!(said("thinking_delta"), "hm ••••");
+    let kinds: Vec<&str> = told.iter().filter_map(|it| it["type"].as_str()).collect();
+    let tool = kinds.iter().position(|it| *it == "tool_start").expect("a tool");
+    let end = kinds[..tool].iter().rposition(|it| *it == "text_delta").expect("text");
+    assert_eq!(told[end]["delta"], "tr0", "what is held is told before the tool runs: {kinds:?}");
+    assert_eq!(told.last().expect("an end")["response"], "ub4dor&3-horse. ••••!");
+    let stored = session(&world, "api:1");
+    let answers = stored.iter().filter(|it| it["message"]["role"] == "assistant");
+    let texts = answers.map(|it| {
+        let blocks = it["message"]["content"].as_array().expect("blocks");
+        blocks.iter().filter_map(|it| it["text"].as_str()).collect::<String>()
+    });
+    let want = ["it is ••••, tr0", "ub4dor&3-horse. ••••!"];
+    assert_eq!(texts.collect::<Vec<_>>(), want);
+    // What another program has written is told without it, too.
+    let [header, .., end] = &stored[..] else { panic!("{stored:#?}") };
+    let content = json!([{"type": "text", "text": "tr0ub4"}, {"type": "thinking", "thinking": "x"},
+        {"type": "text", "text": "dor&3-horse"}]);
+    let entry = json!({"type": "message", "id": "0badcafe", "parentId": end["id"],
+        "timestamp": header["timestamp"], "message": {"role": "assistant", "content": content}});
+    let list = world.get("/api/agents/a/sessions/api%3A1").json();
+    let file = list["session"]["sessionFile"].as_str().expect("a file").to_owned();
+    let text = fs::read_to_string(&file).expect("a session file");
+    fs::write(&file, format!("{text}{entry}\n")).expect("written");
+    let history = world.get("/api/agents/a/sessions/api%3A1").json();
+    let last = history["messages"].as_array().and_then(|it| it.last()).expect("a message");
+    let texts = ["0", "2"].map(|it| last["message"].pointer(&format!("/content/{it}/text")));
+    assert_eq!(texts, [Some(&json!("")), Some(&json!("••••"))]);
+}

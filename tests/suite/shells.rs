@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use crate::support::{Finished, World, some_world};
 
 /// Whether a program is here; in CI it must be.
-fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let found = Command::new("sh").args(["-c", "command -v \"$1\"", "sh", program]).output();
     let found = found.expect("sh runs").status.success();
     assert!(found || std::env::var_os("CI").is_none(), "CI must have {program}");
@@ -15,15 +15,20 @@ fn has(program: &str) -> bool {
 }
 
 /// Runs a shell in the world's folder, with `beige` on PATH.
-fn in_shell(world: &World, program: &str, arguments: &[&str]) -> Finished {
+pub(crate) fn in_shell(world: &World, program: &str, arguments: &[&str]) -> Finished {
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null());
+    on_path(world, &mut command).output().expect("the shell runs").into()
+}
+
+/// The command in the world's folder, with `beige` on PATH.
+pub(crate) fn on_path<'a>(world: &World, command: &'a mut Command) -> &'a mut Command {
     let beige = world.beige(["man"]);
     let folder = std::path::Path::new(beige.get_program()).parent().expect("a folder");
     let path = std::env::var("PATH").expect("a path");
-    let mut command = Command::new(program);
-    command.args(arguments).current_dir(&world.root).stdin(Stdio::null());
+    command.current_dir(&world.root);
     command.env("PATH", format!("{}:{path}", folder.display())).env("HOME", &world.root);
-    command.env("BEIGE_HOME", world.home()).env("BEIGE_CONFIG", world.config_file());
-    command.output().expect("the shell runs").into()
+    command.env("BEIGE_HOME", world.home()).env("BEIGE_CONFIG", world.config_file())
 }
 
 /// A world with two agents, and files to be proposed.
@@ -171,31 +176,4 @@ fn without_overstrike(text: &str) -> String {
         }
     }
     plain
-}
-
-#[test]
-fn json_drives_no_terminal() {
-    if !has("script") {
-        return;
-    }
-    let world = some_world();
-    world.write_cassette(&["{\"events\":[{\"text\":\"\u{9b}2J\u{202e}x\u{7f}\"}]}"; 2]);
-    for form in ["--json", "--stream-json"] {
-        let done = in_terminal(&world, &format!("beige prompt a --session k {form} x"));
-        assert!(done.contains("\\u009b2J\\u202e"), "{form}: {done:?}");
-    }
-    for line in ["sessions show k --json", "sessions list --json", "audit --json"] {
-        in_terminal(&world, &format!("beige {line}"));
-    }
-}
-
-/// What a command shows on a terminal, of which nothing drives it.
-#[track_caller]
-fn in_terminal(world: &World, line: &str) -> String {
-    let done = in_shell(world, "script", &["-qec", line, "/dev/null"]).expect(0).text();
-    let driven = done.chars().find(|it| {
-        it.is_control() && !"\r\n\t".contains(*it) || ('\u{202a}'..='\u{202e}').contains(it)
-    });
-    assert_eq!(driven, None, "{line}: {done:?}");
-    done
 }

@@ -201,19 +201,48 @@ fn a_command_that_kills_all_ends_calls_with_a_clear_error_and_none_is_repeated()
 }
 
 #[test]
-fn a_command_that_stops_all_is_ended_in_time_and_all_of_it() {
+fn a_command_that_stops_all_is_ended_in_time_and_nobody_else() {
     on_either_kind(|world| {
         world.start_gateway();
         let own = number(5);
-        let mut other = started(world, &format!("echo ready; sleep {own}"));
+        let mut other = started(world, "trap 'echo on; exit 3' INT; echo ready; read line");
         let line = format!("(setsid sleep {own} &) ; kill -STOP -1; sleep {own}");
         let done = world.run(["exec", "a", "--timeout", "0.5", "--", "sh", "-c", &line]);
         let left = processes_with(&format!("sleep\0{own}"));
         assert_eq!((done.code, left), (124, vec![]), "{}", done.stderr);
-        assert!(done.stderr.contains("the whole sandbox was ended"), "{}", done.stderr);
-        let told = ended(&mut other);
-        assert!(told.code == 125 && told.stderr.contains("not repeated"), "{}", told.stderr);
+        world.sh("kill -CONT -1").expect(0);
+        signal(other.child.id(), "INT");
+        assert_eq!(rest_of(&mut other), "on\n");
         assert_eq!(world.sh(ENTRANCE).expect(0).text(), "1\n");
+    });
+}
+
+/// Lets these processes, and what they start, write no file.
+const LOWER: &str = "python3 -c 'import resource, sys
+for it in sys.argv[1:]: resource.prlimit(int(it), resource.RLIMIT_FSIZE, (0, 0))'";
+
+#[test]
+fn a_first_process_whose_limits_were_lowered_is_told_of_once_and_calls_go_on() {
+    on_either_kind(|world| {
+        let mut gateway = world.gateway_child();
+        // Less room for the next supervisor costs nobody a call.
+        let spare = format!("{LOWER} $({})", STRIKE.replace("kill -KIND", "echo"));
+        for _ in 0..3 {
+            world.sh(&spare).expect(0);
+            assert_eq!(world.sh(&format!("echo x > file; {ENTRANCE}")).expect(0).text(), "1\n");
+        }
+        world.sh(&format!("{LOWER} 1")).expect(0);
+        let way_out = "`beige sandbox rm a` ends all";
+        for call in 1..=5 {
+            let done = world.sh(&format!("echo x > file; {ENTRANCE}")).expect(0);
+            assert_ne!(done.text(), "1\n");
+            let told = world.gateway_log().matches(way_out).count();
+            assert_eq!(told, usize::from(call >= 3), "{}", world.gateway_log());
+        }
+        world.run(["sandbox", "rm", "a"]).expect(0);
+        assert_eq!(world.sh(ENTRANCE).expect(0).text(), "1\n");
+        signal(gateway.id(), "TERM");
+        gateway.wait().expect("it ends");
     });
 }
 

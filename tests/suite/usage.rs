@@ -92,7 +92,6 @@ fn each_call_is_a_line_and_all_are_added_up() {
         assert_eq!((&total["calls"], &total["failed"]), (&json!(2), &json!(0)));
         assert_eq!((&total["input"], &total["cacheRead"]), (&json!(607), &json!(400)));
         assert_eq!(total["costUsd"], json!(0.001_653), "{total}");
-        assert_eq!(usage_of(world, &["--agent", "b"])["total"]["calls"], 0);
         assert_eq!(usage_of(world, &["--since", "1h"])["total"]["calls"], 2);
         assert_eq!(usage_of(world, &["--since", "2999-01-01"])["rows"], json!([]));
         let shown = world.run(["usage"]).expect(0).text();
@@ -233,7 +232,7 @@ fn the_api_tells_the_same_as_the_command_line() {
         ("", &[][..]),
         ("?by=session", &["--by", "session"]),
         ("?by=day&agent=a&since=1d", &["--by", "day", "--agent", "a", "--since", "1d"]),
-        ("?agent=nobody", &["--agent", "nobody"]),
+        ("?agent=a&since=2999-01-01", &["--agent", "a", "--since", "2999-01-01"]),
     ] {
         let told = world.get(&format!("/api/usage{query}"));
         assert_eq!(told.status, 200, "{}", told.text());
@@ -427,4 +426,34 @@ fn a_hundred_thousand_calls_are_added_up_in_little_memory_and_summed_up_by_the_n
     assert_eq!(after["total"]["calls"], 100_001);
     let rows = after["rows"].as_array().expect("rows");
     assert_eq!(json!(rows[..rows.len() - 1]), by_day, "the days are as they were");
+}
+
+#[test]
+fn an_agent_that_nobody_knows_is_named_with_the_nearest() {
+    let world = some_world();
+    world.configure(&["ada", "bob"], "");
+    let fails = |arguments: &[&str]| {
+        let mut all = vec!["usage", "--agent"];
+        all.extend(arguments);
+        world.run(all).expect(1)
+    };
+    let told = "there is no agent `adda`; did you mean `ada`? (agents: ada, bob)";
+    assert_eq!(fails(&["adda"]).stderr, format!("beige usage: {told}\n"));
+    assert_eq!(fails(&["adda", "--json"]).json(), json!({"error": told}));
+    let audit = world.run(["audit", "--agent", "adda"]).expect(1);
+    assert_eq!((audit.text(), audit.stderr), (String::new(), format!("beige audit: {told}\n")));
+    let audit = world.run(["audit", "--agent", "adda", "--json"]).expect(1);
+    assert_eq!(audit.json(), json!({"error": told}));
+    assert_eq!(world.run(["audit", "--agent", "ada"]).expect(0).text(), "");
+    // One that has asked nothing yet is no mistake.
+    assert_eq!(world.run(["usage", "--agent", "ada"]).expect(0).text(), "no model calls\n");
+    // Nor is one that is not configured any more, whenever that was.
+    write_lines(&world, 1);
+    assert!(world.run(["usage", "--agent", "a0"]).expect(0).text().starts_with("model "));
+    let later = world.run(["usage", "--agent", "a0", "--since", "2999-01-01"]).expect(0);
+    assert_eq!(later.text(), "no model calls\n");
+    assert!(fails(&["a1"]).stderr.contains("did you mean `a0`? (agents: a0, ada, bob)"));
+    // Without a sound configuration nobody can say who there is.
+    fs::write(world.config_file(), "{").expect("written");
+    world.run(["usage", "--agent", "adda"]).expect(0);
 }

@@ -13,6 +13,7 @@ mod fields;
 mod file;
 mod init;
 mod launch;
+mod limits;
 mod registration;
 #[cfg(test)]
 mod scratch;

@@ -284,29 +284,89 @@ fn a_spare_that_is_killed_or_stopped_is_no_loss() {
 }
 
 #[test]
-fn a_call_waits_while_no_process_can_be_started_and_files_are_served() {
+fn a_supervisor_that_is_stopped_goes_on() {
     let resident = Resident::start(600);
     let link = resident.link();
-    let pid = rustix::process::Pid::from_raw(resident.pid);
-    let usual = rustix::process::getrlimit(Resource::Nofile);
-    let limit = |current| {
-        let limit = Rlimit { current, maximum: usual.maximum };
+    // Stopped with its command, and once more while it is told to end it.
+    let line = "trap 'kill -STOP $PPID; exit 7' INT; kill -STOP $PPID; echo up; read line";
+    let mut call = link.sh(line);
+    call.until_output("up");
+    call.send(frame::SIGNAL, &[2]);
+    assert_eq!(call.end().exit["exitCode"], 7);
+}
+
+/// Lowers limits of another process, of the second kind for good.
+fn lower(pid: i32, resource: Resource, to: u64, for_good: bool) {
+    let usual = rustix::process::getrlimit(resource);
+    let maximum = if for_good { Some(to) } else { usual.maximum };
+    let limit = Rlimit { current: Some(to), maximum };
+    let pid = rustix::process::Pid::from_raw(pid);
+    rustix::process::prlimit(pid, resource, limit).unwrap();
+}
+
+#[test]
+fn a_spare_whose_limits_were_lowered_is_no_loss() {
+    let resident = Resident::in_sandbox();
+    let link = resident.link();
+    let ask = || link.sh("ulimit -n; ulimit -f; ulimit -t").end().stdout;
+    let usual = ask();
+    for resource in [Resource::Nofile, Resource::Fsize, Resource::Cpu] {
+        for for_good in [false, true] {
+            wait_until(|| children(resident.pid).len() == 1);
+            let spare = children(resident.pid).into_iter().next().unwrap();
+            lower(spare, resource, 9, for_good);
+            assert_eq!(ask(), usual, "{resource:?} {for_good}");
+        }
+    }
+}
+
+#[test]
+fn a_resident_whose_limits_were_lowered_raises_them_or_says_so() {
+    let resident = Resident::in_sandbox();
+    let link = resident.link();
+    let ask = || link.sh("ulimit -f").end().stdout;
+    let usual = ask();
+    lower(resident.pid, Resource::Fsize, 0, false);
+    lower(resident.pid, Resource::Nofile, 3, false);
+    assert_eq!(ask(), usual);
+    lower(resident.pid, Resource::Fsize, 0, true);
+    for word in [link::RUN, link::FILE] {
+        let refused = frame::read(&mut link.hand_over(word)).unwrap().expect("a frame");
+        let refused: Value = serde_json::from_slice(&refused.payload).unwrap();
+        assert!(refused["error"].as_str().is_some_and(|it| it.contains("lowered")), "{refused}");
+    }
+}
+
+#[test]
+fn a_call_waits_while_no_process_can_be_started_and_files_are_served() {
+    let shown = |of: &Resident, it: u64| fs::read_link(format!("/proc/{}/fd/{it}", of.pid));
+    // As many descriptors as one needs for its link, and two.
+    let one = Resident::start(600);
+    let _link = one.link();
+    let is_link =
+        |it: &u64| shown(&one, *it).is_ok_and(|it| it.to_string_lossy().starts_with("socket:"));
+    let its_link = (0..64).rev().find(is_link).unwrap();
+    let most = its_link + 3;
+    let resident = Resident::start_with_descriptors(most);
+    let link = resident.link();
+    let free = || (0..most).filter(|it| shown(&resident, *it).is_err()).count();
+    let limit = |most| {
+        let usual = rustix::process::getrlimit(Resource::Nofile);
+        let limit = Rlimit { current: Some(most), maximum: usual.maximum };
+        let pid = rustix::process::Pid::from_raw(resident.pid);
         rustix::process::prlimit(pid, Resource::Nofile, limit).unwrap();
     };
-    let is_open = |it: &u64| Path::new(&format!("/proc/{}/fd/{it}", resident.pid)).is_symlink();
-    let first_free = || (0..).find(|it| !is_open(it)).unwrap();
-    // Once it is quiet.
-    let stat = json!({"op": "stat", "path": "/", "workspace": "/"});
-    assert_eq!(link.file(&stat, b"").exit["kind"], "folder");
-    // Room for one descriptor, none for the two of a pair to a supervisor.
-    let first = first_free();
-    limit(Some(first + 1));
+    // One is left, and the two of a pair to a supervisor are not had.
+    let mut held = vec![link.call(link::FILE)];
+    while free() > 1 {
+        held.push(link.call(link::FILE));
+    }
     let waiting = link.hand_over(link::RUN);
-    wait_until(|| is_open(&first));
-    limit(Some(first_free() + 1));
+    wait_until(|| free() == 0);
+    limit(1 + (most..).find(|it| shown(&resident, *it).is_err()).unwrap());
     assert_eq!(link.call(link::FILE).pid, resident.pid);
     assert_eq!(children(resident.pid), HashSet::new());
-    limit(usual.current);
+    limit(rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(1024));
     let (_, pid) = recv_ready(&waiting);
     assert_eq!(parent(pid), resident.pid);
 }

@@ -29,6 +29,7 @@ fn state(page: &mut Page, figures: &Figures) {
         ("beige_running_calls", "Calls that run or wait.", count(health.running)),
         ("beige_busy_sessions", "Sessions in which a turn runs.", count(lines.busy)),
         ("beige_waiting_prompts", "Prompts that wait for their session.", count(lines.waiting)),
+        ("beige_models_cooling", "Models that cool down.", count(health.cooling.len())),
         ("beige_degraded", "Things that do not work as they should.", count(health.degraded.len())),
     ] {
         page.family(name, "gauge", help);

@@ -27,6 +27,7 @@ use crate::error::Result;
 use crate::gateway::Handle;
 use crate::worker::{Cancel, Canceller, Crew};
 use answer::Answer;
+pub use door::FULL;
 use door::{Behind, Door, Guard, Head, Limits, Upgraded};
 use engine::Engine;
 use inner::Inner;

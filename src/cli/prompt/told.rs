@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::{Value, json};
 
-use super::super::{is_watched, present, print_json, tell};
+use super::super::{colours, is_on_screen, is_watched, present, print, print_json, remark, tell};
+use super::live::Live;
 use crate::error::{During, Error, Kind, Result};
 use crate::turn::{TurnEvent, category_of};
 
@@ -28,6 +29,8 @@ pub(super) enum Form {
 /// Shows a turn in the form that was asked for.
 pub(super) struct Told {
     form: Form,
+    /// The answer as it comes; only as text at a terminal.
+    live: Option<Live>,
     session: Option<String>,
     /// Whether others may know the session and have a turn running in it.
     named_session: bool,
@@ -51,8 +54,11 @@ impl Told {
     /// one that others may know.
     pub(super) fn new(form: Form, session: Option<String>, named_session: bool) -> Self {
         let is_ours = Arc::new(AtomicBool::new(!named_session));
+        let is_live = form == Form::Text && is_on_screen();
+        let live = is_live.then(|| Live::new(colours()));
         Self {
             form,
+            live,
             session,
             named_session,
             notice: None,
@@ -93,7 +99,9 @@ impl Told {
         self.hears_turn = true;
         self.is_ours.store(true, Ordering::SeqCst);
         self.has_ended |= matches!(kind, "done" | "blocked" | "error");
+        self.make_way(kind)?;
         match kind {
+            "text_delta" => self.show_live(|it| it.more(text("delta")))?,
             "done" => {
                 self.code = 0;
                 self.answer(text("response"), event)?;
@@ -105,7 +113,8 @@ impl Told {
                 tell(&format!("beige prompt: refused: {}", text("reason")));
             }
             "error" => {
-                if self.form == Form::Text && !text("partial").is_empty() {
+                let is_shown = self.live.as_ref().is_some_and(Live::has_shown);
+                if self.form == Form::Text && !is_shown && !text("partial").is_empty() {
                     present(&format!("{}\n", text("partial").trim_end()))?;
                 }
                 if self.form == Form::Json {
@@ -117,7 +126,7 @@ impl Told {
             "tool_start" | "retry" | "model_fallback"
                 if self.form == Form::Text && is_watched() =>
             {
-                tell(&line_of(kind, event));
+                remark(&line_of(kind, event));
             }
             "retry" => tell_pause(event),
             "compaction_start" if self.form == Form::Text && is_watched() => {
@@ -126,6 +135,19 @@ impl Told {
             _ => {}
         }
         Ok(self.has_ended)
+    }
+
+    /// Ends the line of the answer before anything else is shown.
+    fn make_way(&mut self, kind: &str) -> Result<()> {
+        self.show_live(|live| match kind {
+            "retry" => live.cut_off(),
+            "text_delta" | "thinking_delta" | "tool_output" | "usage" | "done" => String::new(),
+            _ => live.end_line(),
+        })
+    }
+
+    fn show_live(&mut self, what: impl FnOnce(&mut Live) -> String) -> Result<()> {
+        self.live.as_mut().map_or(Ok(()), |it| print(&what(it)))
     }
 
     /// What became of a turn that was called off and whose end was not told.
@@ -141,7 +163,7 @@ impl Told {
     pub(super) fn tell_failure(&mut self, error: &Error) -> Result<()> {
         self.has_ended = true;
         match self.form {
-            Form::Text => Ok(()),
+            Form::Text => self.show_live(Live::end_line),
             Form::Json => {
                 let category = category_of(error.kind());
                 let document = json!({ "error": error.to_string(), "category": category });
@@ -169,11 +191,13 @@ impl Told {
         print_json(&format!("{document}\n"))
     }
 
-    fn answer(&self, response: &str, event: &Value) -> Result<()> {
+    fn answer(&mut self, response: &str, event: &Value) -> Result<()> {
+        self.show_live(|it| it.rest(response))?;
         if let Some(note) = event.get("note").and_then(Value::as_str) {
             tell(&format!("beige prompt: {note}"));
         }
         match self.form {
+            Form::Text if self.live.is_some() => Ok(()),
             Form::Text => present(&format!("{}\n", response.trim_end_matches('\n'))),
             Form::Json => {
                 let mut document = json!({"response": response, "session": self.session});
@@ -190,10 +214,11 @@ impl Told {
     }
 }
 
-/// Says what a pause of a second or more before the next try is for.
+/// Says what a pause of about a second or more before the next try is for.
 fn tell_pause(event: &Value) {
     let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
-    if millis >= 1_000 {
+    // Of a second that a server asks for, a part has passed already.
+    if millis >= 500 {
         let reason = event.get("reason").and_then(Value::as_str).unwrap_or_default();
         tell(&format!("beige prompt: waiting {} s: {reason}", millis.div_ceil(1_000)));
     }

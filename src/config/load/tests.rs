@@ -107,6 +107,17 @@ fn check_accepted(pointer: &str, value: Value) {
 }
 
 #[test]
+fn the_models_that_the_first_configuration_proposes_are_sound() {
+    let mut text = FIRST.replace("      model: { provider: \"demo\", model: \"demo\" },\n", "");
+    for line in ["anthropic: {", "ollama: {", "model: {", "fallbackModels: ["] {
+        assert_eq!(text.matches(&format!("// {line}")).count(), 1, "{line}");
+        text = text.replace(&format!("// {line}"), line);
+    }
+    let text = text.replace("${ANTHROPIC_API_KEY}", "k3y-of-nobody");
+    assert_eq!(Case::new().findings(text.as_bytes()), "");
+}
+
+#[test]
 fn the_examples_are_sound_and_without_warnings() {
     for text in [REPOSITORY, FIRST] {
         let case = Case::new();

@@ -1,43 +1,46 @@
 //! No known secret in what is told of an answer, also where it is said in
-//! several pieces.
-
-use std::collections::HashMap;
+//! several pieces with others between them.
 
 use super::ChatEvent;
 use crate::provider::{CallPiece, Delta};
-use crate::secret::{MaskedStream, Redactor};
+use crate::secret::{MaskedStreams, Redactor};
 
-/// Between a model and who listens: no piece shows a known secret, also where
-/// it is said in several. Every delta is passed on in its place, if need be
-/// with less text in it, so that the blocks that the pieces make stay the same.
+/// Between a model and who listens: every delta is passed on in its place, if
+/// need be with less text in it, so that the blocks that the pieces make stay
+/// the same. What could be the beginning of a secret waits for the next piece of
+/// its kind and is told with that, also where that is in a later block; what
+/// waits at the end is told there, in a block of its own if its last one has
+/// ended. The message that is told whole has all of it in its place.
 pub(super) struct Veil<'a> {
     redactor: &'a Redactor,
     tell: &'a mut dyn FnMut(ChatEvent),
-    said: MaskedStream,
-    is_thinking: bool,
-    /// The arguments of each call.
-    calls: HashMap<u64, MaskedStream>,
+    said: MaskedStreams<Kind>,
+}
+
+/// What a model says in pieces.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Text,
+    Thinking,
+    /// The arguments of the call of that slot.
+    Call(u64),
 }
 
 impl<'a> Veil<'a> {
     /// Nothing has been said yet.
     pub(super) fn new(redactor: &'a Redactor, tell: &'a mut dyn FnMut(ChatEvent)) -> Self {
-        let said = MaskedStream::new(redactor);
-        Self { redactor, tell, said, is_thinking: false, calls: HashMap::new() }
+        Self { redactor, tell, said: MaskedStreams::new(redactor) }
     }
 
     /// Passes a delta on.
     pub(super) fn pass(&mut self, delta: &Delta) {
-        match delta {
-            Delta::Text(piece) => self.say(piece, false),
-            Delta::Thinking(piece) => self.say(piece, true),
-            Delta::ToolCall(piece) => self.call(piece),
-            other => {
-                // Opaque data is of what was said before it.
-                self.release();
-                self.piece(other.clone());
-            }
-        }
+        let masked = match delta {
+            Delta::Text(piece) => Delta::Text(self.said.take(Kind::Text, piece)),
+            Delta::Thinking(piece) => Delta::Thinking(self.said.take(Kind::Thinking, piece)),
+            Delta::ToolCall(piece) => Delta::ToolCall(self.call(piece)),
+            other => other.clone(),
+        };
+        (self.tell)(ChatEvent::Piece(masked));
     }
 
     /// Nothing more has come by now.
@@ -47,53 +50,28 @@ impl<'a> Veil<'a> {
 
     /// Tells what is held: nothing more comes.
     pub(super) fn end(&mut self) {
-        self.release();
-        let mut calls: Vec<(u64, MaskedStream)> = self.calls.drain().collect();
-        calls.sort_by_key(|it| it.0);
-        for (slot, mut held) in calls {
-            let arguments = held.rest();
-            if !arguments.is_empty() {
-                let piece = CallPiece { slot, arguments, ..CallPiece::default() };
-                self.piece(Delta::ToolCall(piece));
+        for (kind, rest) in self.said.rest() {
+            (self.tell)(ChatEvent::Piece(kind.delta(rest)));
+        }
+    }
+
+    fn call(&mut self, piece: &CallPiece) -> CallPiece {
+        let masked = |it: &String| self.redactor.mask(it).into_owned();
+        let (id, name) = (piece.id.as_ref().map(masked), piece.name.as_ref().map(masked));
+        let arguments = self.said.take(Kind::Call(piece.slot), &piece.arguments);
+        CallPiece { slot: piece.slot, id, name, arguments }
+    }
+}
+
+impl Kind {
+    fn delta(self, text: String) -> Delta {
+        match self {
+            Self::Text => Delta::Text(text),
+            Self::Thinking => Delta::Thinking(text),
+            Self::Call(slot) => {
+                Delta::ToolCall(CallPiece { slot, arguments: text, ..CallPiece::default() })
             }
         }
-    }
-
-    fn say(&mut self, piece: &str, is_thinking: bool) {
-        if self.is_thinking != is_thinking {
-            self.release();
-            self.is_thinking = is_thinking;
-        }
-        let told = self.said.take(piece);
-        self.tell_said(told);
-    }
-
-    fn release(&mut self) {
-        let told = self.said.rest();
-        if !told.is_empty() {
-            self.tell_said(told);
-        }
-    }
-
-    fn tell_said(&mut self, told: String) {
-        self.piece(if self.is_thinking { Delta::Thinking(told) } else { Delta::Text(told) });
-    }
-
-    fn call(&mut self, piece: &CallPiece) {
-        // More of a call that is there parts no text.
-        if !self.calls.contains_key(&piece.slot) {
-            self.release();
-        }
-        let redactor = self.redactor;
-        let held = self.calls.entry(piece.slot).or_insert_with(|| MaskedStream::new(redactor));
-        let arguments = held.take(&piece.arguments);
-        let masked = |it: &String| redactor.mask(it).into_owned();
-        let (id, name) = (piece.id.as_ref().map(masked), piece.name.as_ref().map(masked));
-        self.piece(Delta::ToolCall(CallPiece { slot: piece.slot, id, name, arguments }));
-    }
-
-    fn piece(&mut self, delta: Delta) {
-        (self.tell)(ChatEvent::Piece(delta));
     }
 }
 
@@ -119,6 +97,10 @@ mod tests {
 
     fn text(text: &str) -> Delta {
         Delta::Text(text.into())
+    }
+
+    fn thinking(text: &str) -> Delta {
+        Delta::Thinking(text.into())
     }
 
     fn piece(slot: u64, id: Option<&str>, arguments: &str) -> Delta {
@@ -152,15 +134,68 @@ mod tests {
         }
     }
 
+    /// Cut in three anywhere, with any other delta in between: every delta has
+    /// its place, and of the secret nothing is told but its mask.
     #[test]
-    fn what_is_held_is_told_before_what_parts_it() {
+    fn a_secret_around_any_other_delta_is_never_told() {
+        let deltas = |text: &str| [self::text(text), thinking(text), piece(0, None, text)];
+        let others = [
+            self::text("hm"),
+            thinking("hm"),
+            Delta::Signature("s".into()),
+            Delta::Redacted("r".into()),
+            piece(0, Some("c"), "hm"),
+            piece(1, Some("d"), ""),
+            Delta::Stop(StopReason::Stop),
+        ];
+        let is_same = |one: &Delta, other: &Delta| match (one, other) {
+            (Delta::ToolCall(one), Delta::ToolCall(other)) => one.slot == other.slot,
+            _ => std::mem::discriminant(one) == std::mem::discriminant(other),
+        };
+        for (first, second, third) in cuts("s3cret-key") {
+            let of_kinds = deltas(first).into_iter().zip(deltas(second)).zip(deltas(third));
+            for (kind, ((first, second), last)) in of_kinds.enumerate() {
+                for other in others.iter().filter(|it| !is_same(it, &first)) {
+                    let said =
+                        [first.clone(), other.clone(), second.clone(), other.clone(), last.clone()];
+                    let (none, mask) = (&deltas("")[kind], &deltas("••••")[kind]);
+                    let (whole, rest) = if third.is_empty() { (mask, none) } else { (none, mask) };
+                    check(
+                        &said,
+                        &[none.clone(), other.clone(), whole.clone(), other.clone(), rest.clone()],
+                    );
+                }
+            }
+        }
+    }
+
+    /// Every way to cut a text in two, and in three.
+    fn cuts(text: &str) -> impl Iterator<Item = (&str, &str, &str)> {
+        (1..text.len()).flat_map(move |second| {
+            let (head, third) = text.split_at(second + 1);
+            (1..=second).map(move |first| (&head[..first], &head[first..], third))
+        })
+    }
+
+    #[test]
+    fn what_is_held_waits_for_more_of_its_kind() {
         let stop = Delta::Stop(StopReason::Stop);
-        check(&[text("a s3"), stop.clone()], &[text("a "), text("s3"), stop]);
         let call = piece(0, Some("c"), "");
-        check(&[text("s3"), call.clone()], &[text(""), text("s3"), call.clone()]);
         check(
-            &[call.clone(), text("s3"), call.clone()],
-            &[call.clone(), text(""), call, text("s3")],
+            &[text("a s3"), thinking("s3"), call.clone(), text("at"), stop.clone()],
+            &[text("a "), thinking(""), call.clone(), text("s3at"), stop, thinking("s3")],
+        );
+        check(
+            &[text("s3"), thinking("s"), piece(0, None, "s3"), call.clone()],
+            &[
+                text(""),
+                thinking(""),
+                piece(0, None, ""),
+                call,
+                text("s3"),
+                thinking("s"),
+                piece(0, None, "s3"),
+            ],
         );
     }
 

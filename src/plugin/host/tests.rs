@@ -82,8 +82,10 @@ fn a_plugin_is_started_when_it_is_asked_for_and_ends_with_its_host() -> Result<(
     let answered = ask(&session, "m").unwrap_or_default();
     assert_eq!((&answered[0], &answered[1]), (&json!("m"), &json!({"n": 1})));
     assert!(session.greeting.beige.is_some());
-    drop(host);
+    host.stop();
     assert!(!std::path::Path::new(&format!("/proc/{}", answered[2])).exists());
+    let late = self::session(&host).err().map(|it| it.to_string());
+    assert_eq!(late.as_deref(), Some("plugin 'test' is not running: the gateway is stopping"));
     assert!(matches!(ask(&session, "m"), Err(Unanswered::Ended(_))));
     Ok(())
 }

@@ -1,17 +1,24 @@
 //! The message as far as it has come, in the JSON of pi's session files: what
 //! its event protocol calls `partial`. It is written from the answer as it
-//! stands and held nowhere.
+//! stands, again with each piece of it: kept as JSON are arguments and blocks that
+//! have not changed since, up to a bound.
+
+use std::cell::RefCell;
 
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
-use serde_json::{Map, Value};
+use serde_json::value::{RawValue, to_raw_value};
 
-use super::{Assembly, Part, unfinished};
-use crate::message::{StopReason, ToolCall, Usage};
+use super::{Assembly, Part};
+use crate::message::{Block, StopReason, ToolCall, Usage};
 
-/// Bytes of arguments that are read for one line, of all calls together: each
-/// line reads them anew.
+/// Bytes of arguments that are shown in one line, of all calls together: they
+/// are held twice, and those of a call are read anew as it grows.
 const MOST_ARGUMENTS: usize = 256 * 1024;
+
+/// Bytes of blocks that are kept as JSON. What is behind them is written anew for
+/// each line.
+const MOST_KEPT: usize = 1024 * 1024;
 
 /// An answer on its way, as its JSON.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +39,18 @@ struct Fields<'a> {
 }
 
 /// The blocks.
-struct Parts<'a>(&'a [Part]);
+struct Parts<'a> {
+    parts: &'a [Part],
+    settled: &'a RefCell<Settled>,
+}
+
+/// Blocks of text and of thinking that grow no more, as JSON: the first of them,
+/// in their order.
+#[derive(Debug, Default)]
+pub(super) struct Settled {
+    blocks: Vec<Box<RawValue>>,
+    bytes: usize,
+}
 
 /// A call with the arguments that can be seen so far.
 #[derive(Serialize)]
@@ -41,7 +59,7 @@ struct Call<'a> {
     r#type: &'static str,
     id: &'a str,
     name: &'a str,
-    arguments: Map<String, Value>,
+    arguments: &'a RawValue,
     #[serde(skip_serializing_if = "Option::is_none")]
     thought_signature: Option<&'a str>,
 }
@@ -51,7 +69,7 @@ impl Serialize for SoFar<'_> {
         let message = &self.0.message;
         let fields = Fields {
             role: "assistant",
-            content: Parts(&self.0.parts),
+            content: Parts { parts: &self.0.parts, settled: &self.0.settled },
             api: &message.api,
             provider: &message.provider,
             model: &message.model,
@@ -66,15 +84,25 @@ impl Serialize for SoFar<'_> {
 
 impl Serialize for Parts<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut list = to.serialize_seq(Some(self.0.len()))?;
-        let mut room = MOST_ARGUMENTS;
-        for part in self.0 {
+        let mut list = to.serialize_seq(Some(self.parts.len()))?;
+        let (mut room, mut number, mut settled) = (MOST_ARGUMENTS, 0, self.settled.borrow_mut());
+        for (place, part) in self.parts.iter().enumerate() {
             match part {
-                Part::Done(block) => list.serialize_element(block)?,
-                Part::Call { call, arguments } => {
+                // The last one may still grow.
+                Part::Done(block) if place + 1 == self.parts.len() => {
+                    list.serialize_element(block)?;
+                }
+                Part::Done(block) => {
+                    match settled.json_of(number, block) {
+                        Some(json) => list.serialize_element(json)?,
+                        None => list.serialize_element(block)?,
+                    }
+                    number += 1;
+                }
+                Part::Call { call, arguments, shown } => {
                     let seen = &arguments[..arguments.floor_char_boundary(room)];
                     room -= seen.len();
-                    list.serialize_element(&Call::of(call, seen))?;
+                    list.serialize_element(&Call::of(call, shown.borrow_mut().of(seen)))?;
                 }
             }
         }
@@ -82,13 +110,28 @@ impl Serialize for Parts<'_> {
     }
 }
 
+impl Settled {
+    /// The JSON of the block of that number, if it is kept; the next one is from
+    /// now on, as long as there is room.
+    fn json_of(&mut self, number: usize, block: &Block) -> Option<&RawValue> {
+        if number == self.blocks.len() && self.bytes < MOST_KEPT {
+            let json = to_raw_value(block).ok()?;
+            self.bytes = self.bytes.saturating_add(json.get().len());
+            if self.bytes <= MOST_KEPT {
+                self.blocks.push(json);
+            }
+        }
+        self.blocks.get(number).map(|it| &**it)
+    }
+}
+
 impl<'a> Call<'a> {
-    fn of(call: &'a ToolCall, arguments: &str) -> Self {
+    fn of(call: &'a ToolCall, arguments: &'a RawValue) -> Self {
         Self {
             r#type: "toolCall",
             id: &call.id,
             name: &call.name,
-            arguments: unfinished::arguments(arguments),
+            arguments,
             thought_signature: call.thought_signature.as_deref(),
         }
     }
@@ -130,6 +173,47 @@ mod tests {
         assert!(shown.starts_with("éx") && shown.len() < MOST_ARGUMENTS, "{}", shown.len());
         assert!(shown.len() > MOST_ARGUMENTS - 20, "{}", shown.len());
         assert_eq!(message["content"][1]["arguments"], json!({}), "there is no room for more");
+    }
+
+    /// What one is told that has followed the answer from its first delta on, and
+    /// what one is told that comes now, is the same.
+    #[test]
+    fn a_line_says_the_same_whatever_was_kept_for_it() {
+        let piece = |slot, arguments: &str| {
+            Delta::ToolCall(CallPiece { slot, arguments: arguments.into(), ..CallPiece::default() })
+        };
+        let long = "x".repeat(MOST_KEPT * 2 / 3);
+        let deltas = [
+            Delta::Text("a".into()),
+            Delta::Text("b".into()),
+            Delta::Signature("s".into()),
+            piece(0, "{\"a\": "),
+            Delta::Thinking(long.clone()),
+            Delta::Signature("t".into()),
+            piece(1, "{\"b\": \""),
+            piece(0, &"1".repeat(MOST_ARGUMENTS)),
+            Delta::Text(long.clone()),
+            Delta::Redacted("r".into()),
+            piece(1, "c"),
+            Delta::Text("d".into()),
+            Delta::Thinking("e".into()),
+        ];
+        let followed = assembly(&[]);
+        let last = deltas.iter().enumerate().fold(followed, |mut followed, (number, delta)| {
+            followed.take(delta.clone());
+            let text = |it: &Assembly| serde_json::to_string(&it.so_far()).unwrap_or_default();
+            let told = text(&followed);
+            assert!(told == text(&assembly(&deltas[..=number])), "after {delta:.40?}");
+            followed
+        });
+        let settled = last.settled.borrow();
+        let kept: usize = settled.blocks.iter().map(|it| it.get().len()).sum();
+        assert_eq!(
+            settled.blocks.len(),
+            2,
+            "the text that has no room is not kept, nor any behind"
+        );
+        assert!(kept <= MOST_KEPT, "{kept}");
     }
 
     #[test]

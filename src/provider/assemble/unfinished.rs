@@ -1,33 +1,47 @@
 //! What can be seen of arguments that are still being written. Pure. Their JSON
 //! text is closed where it ends: a string that has begun is shown as far as it
 //! goes, a name without its value is not shown. What is no JSON shows nothing.
+//! Whoever follows an answer is told all of it with each piece: of a text that
+//! has not grown since, the JSON is kept, and what is new is looked through once.
 
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value};
 
-use crate::provider::json;
+use crate::message::read_json;
 
 /// Most values that are made of one text.
 const MOST_VALUES: usize = 4 * 1024;
 
-/// The arguments that a text holds so far.
-pub(super) fn arguments(text: &str) -> Map<String, Value> {
-    let mut scan = Scan::default();
-    text.bytes().enumerate().for_each(|(at, byte)| scan.take(at, byte));
-    let whole = scan.closed(text, scan.end_of(text));
-    // Half a number or half a word at the end does not read.
-    object(&whole).or_else(|| object(&scan.closed(text, scan.sound))).unwrap_or_default()
+/// The arguments of one call as they were shown last.
+#[derive(Debug, Default)]
+pub(super) struct Shown {
+    scan: Scan,
+    json: Option<Box<RawValue>>,
 }
 
-fn object(text: &str) -> Option<Map<String, Value>> {
-    match json::read(text.as_bytes(), MOST_VALUES) {
-        Ok(Value::Object(fields)) => Some(fields),
-        _ => None,
+impl Shown {
+    /// The arguments that a text holds so far, as JSON without line ends. It
+    /// begins with the text that was shown before, or is a beginning of that.
+    pub(super) fn of(&mut self, text: &str) -> &RawValue {
+        if text.len() < self.scan.length {
+            *self = Self::default();
+        }
+        if text.len() > self.scan.length {
+            text[self.scan.length..].bytes().for_each(|it| self.scan.take(it));
+            self.json = None;
+        }
+        let json = || to_raw_value(&self.scan.arguments(text)).unwrap_or_default();
+        self.json.get_or_insert_with(json)
     }
 }
 
 /// A text as it is looked through.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Scan {
+    /// Length of what has been looked through.
+    length: usize,
+    /// How many values it has at most, less one.
+    values: usize,
     /// What closes what is open, the innermost last.
     closers: Vec<u8>,
     /// Length of what is sound once it is closed.
@@ -40,7 +54,7 @@ struct Scan {
 }
 
 /// A string that has not ended.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Str {
     is_name: bool,
     /// Where its last escape begins, and how many bytes of it are to come.
@@ -48,7 +62,19 @@ struct Str {
 }
 
 impl Scan {
-    fn take(&mut self, at: usize, byte: u8) {
+    /// What the text, all of which has been looked through, shows.
+    fn arguments(&self, text: &str) -> Map<String, Value> {
+        if self.values >= MOST_VALUES {
+            return Map::new();
+        }
+        let shown = |end| read_json(self.closed(text, end).as_bytes()).ok();
+        // Half a number or half a word at the end does not read.
+        shown(self.end_of(text)).or_else(|| shown(self.sound)).unwrap_or_default()
+    }
+
+    fn take(&mut self, byte: u8) {
+        let at = self.length;
+        self.length += 1;
         match &mut self.string {
             Some(string) => match string.escape {
                 Some((begin, 1)) if byte == b'u' && at == begin + 1 => {
@@ -76,6 +102,7 @@ impl Scan {
         if std::mem::replace(&mut self.in_word, is_part_of_word) && !is_part_of_word {
             self.sound = at;
         }
+        self.values += usize::from(b"[{,".contains(&byte));
         match byte {
             b'"' => self.string = Some(Str { is_name: self.is_name_next, escape: None }),
             b'{' | b'[' => {
@@ -121,9 +148,32 @@ mod tests {
 
     use super::*;
 
+    fn read(json: &RawValue) -> Value {
+        serde_json::from_str(json.get()).unwrap()
+    }
+
     #[track_caller]
     fn check(text: &str, want: Value) {
-        assert_eq!(Value::Object(arguments(text)), want, "{text}");
+        assert_eq!(read(Shown::default().of(text)), want, "{text}");
+    }
+
+    #[test]
+    fn a_text_that_grows_shows_what_it_shows_at_once() {
+        let text = "{\"a\": \"那\\u00e9\", \"b\": [1.5, {\"c\": tru";
+        let ends = || (0..=text.len()).filter(|it| text.is_char_boundary(*it));
+        for (before, end) in ends().flat_map(|it| ends().map(move |end| (it, end))) {
+            let mut shown = Shown::default();
+            shown.of(&text[..before]);
+            assert_eq!(shown.of(&text[..end]).get(), Shown::default().of(&text[..end]).get());
+        }
+    }
+
+    #[test]
+    fn a_text_that_has_not_grown_is_not_read_again() {
+        let mut shown = Shown::default();
+        let first = shown.of("{\"a\":\n 1").get().as_ptr();
+        let again = shown.of("{\"a\":\n 1").get();
+        assert_eq!((again.as_ptr(), again), (first, "{\"a\":1}"));
     }
 
     #[test]
@@ -175,8 +225,9 @@ mod tests {
         let text =
             "{\"path\": \"a\\u00e9\\n那\", \"list\": [1.5e3, null, {\"x\": false}], \"y\": {}}";
         let ends = (0..=text.len()).filter(|it| text.is_char_boundary(*it));
-        let known: Vec<usize> = ends.map(|end| arguments(&text[..end]).len()).collect();
+        let fields = |end| read(Shown::default().of(&text[..end])).as_object().map(Map::len);
+        let known: Vec<Option<usize>> = ends.map(fields).collect();
         assert!(known.is_sorted(), "what has been seen stays: {known:?}");
-        assert_eq!(known.last(), Some(&3));
+        assert_eq!(known.last(), Some(&Some(3)));
     }
 }

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::message::read_json;
 use crate::provider::wait;
 
 /// Longest message of a provider that is told on, in characters.
@@ -24,7 +25,7 @@ pub(super) struct ProviderError {
 impl ProviderError {
     /// Reads a body, whatever it is.
     pub(super) fn of_body(body: &[u8]) -> Self {
-        if let Ok(value) = serde_json::from_slice(body) {
+        if let Ok(value) = read_json(body) {
             return Self::of_value(&value);
         }
         let text = String::from_utf8_lossy(body);

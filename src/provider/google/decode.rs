@@ -143,6 +143,11 @@ impl Answer {
             arguments: written(call.get("args")),
         };
         self.calls += 1;
+        // More of it is to come, in a form that is never asked for: as if the
+        // limit had cut it, whatever the answer says of itself.
+        if call.get("willContinue") == Some(&Value::Bool(true)) {
+            self.ending.hear(Word::Length);
+        }
         self.go_on();
         self.unsigned = Some(Kind::Call);
         deltas.push(Delta::ToolCall(piece));

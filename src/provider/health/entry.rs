@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::clock::Time;
+use crate::message::read_json;
 
 /// The longest that one cools down. What lies further ahead was written by a
 /// clock that was wrong.
@@ -94,7 +95,7 @@ impl Entry {
 /// The models of a file; `None` if it is damaged. An entry that does not read
 /// says nothing.
 pub(super) fn parse(bytes: &[u8]) -> Option<Models> {
-    let mut document: Map<String, Value> = serde_json::from_slice(bytes).ok()?;
+    let mut document: Map<String, Value> = read_json(bytes).ok()?;
     let Value::Object(entries) = document.remove("providers")? else { return None };
     let entries = entries.into_iter();
     Some(entries.filter_map(|(name, it)| Some((name, serde_json::from_value(it).ok()?))).collect())

@@ -4,6 +4,7 @@
 //! text that comes from outside is masked before it becomes part of a fault.
 
 mod fault;
+mod line;
 mod roots;
 mod target;
 

@@ -10,9 +10,14 @@ use ureq::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ureq::http::response::Parts;
 use ureq::http::{Request, Response, Uri};
 use ureq::tls::{RootCerts, TlsConfig};
+use ureq::unversioned::resolver::DefaultResolver;
+use ureq::unversioned::transport::{
+    ConnectProxyConnector, Connector, RustlsConnector, SocksConnector,
+};
 use ureq::{Agent, Body, Proxy, SendBody};
 
 use super::Outgoing;
+use super::line::Dial;
 use crate::clock;
 use crate::config::{Endpoint, Timeouts};
 use crate::provider::{Fault, Wire, failure};
@@ -122,7 +127,13 @@ impl Target {
             .timeout_per_read(Some(silence))
             .timeout_per_write(Some(silence))
             .build();
-        Ok(Agent::new_with_config(config))
+        // As ureq does it, but for the connection itself.
+        let connector =
+            ().chain(SocksConnector::default())
+                .chain(ConnectProxyConnector::default())
+                .chain(Dial { stall: first_byte / 2 })
+                .chain(RustlsConnector::default());
+        Ok(Agent::with_parts(config, connector, DefaultResolver::default()))
     }
 
     /// The request: the dialect's headers, the key, and a person's headers,

@@ -35,7 +35,9 @@ impl Provider for OpenAiChat {
 
 #[cfg(test)]
 mod tests {
+    mod calls;
     mod decode;
     mod encode;
+    mod faults;
     mod hostile;
 }

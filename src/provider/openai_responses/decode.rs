@@ -121,6 +121,8 @@ impl Reply {
         self.flush(deltas);
         deltas.extend(response.get("usage").and_then(read_usage).map(Delta::Usage));
         deltas.push(Delta::Stop(match end {
+            // As if the limit had cut it, whatever the answer says of itself.
+            End::Whole if self.items.have_cut_call() => StopReason::Length,
             End::Whole if self.items.have_calls() => StopReason::ToolUse,
             End::Whole => StopReason::Stop,
             End::Length => StopReason::Length,

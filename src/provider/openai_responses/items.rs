@@ -11,7 +11,7 @@ mod item;
 use serde_json::Value;
 
 pub(super) use item::Kind;
-use item::{Item, Part, arguments, part_of, parts, text_of, whole_text};
+use item::{Item, Part, arguments, is_cut, part_of, parts, text_of, whole_text};
 
 use super::opaque;
 use crate::provider::events::{MOST_BLOCKS, TooMany};
@@ -29,11 +29,17 @@ pub(super) struct Items {
     /// Whether thinking came last that cannot be sent back. What follows it
     /// would be refused by its id.
     lacks: bool,
+    /// Whether a call is not whole by its own status, which no other word mends.
+    has_cut_call: bool,
 }
 
 impl Items {
     pub(super) fn have_calls(&self) -> bool {
         self.items.iter().any(|it| it.is_told)
+    }
+
+    pub(super) fn have_cut_call(&self) -> bool {
+        self.has_cut_call
     }
 
     /// An item begins.
@@ -237,6 +243,7 @@ impl Items {
     }
 
     fn end_item(&mut self, number: usize, item: &Value, deltas: &mut Vec<Delta>) {
+        self.has_cut_call |= self.items[number].kind == Kind::Call && is_cut(item);
         if std::mem::replace(&mut self.items[number].has_ended, true) {
             return;
         }

@@ -9,7 +9,9 @@ use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use super::super::{Decoder, Delta, Fault, Wire};
+use super::super::large::{LARGE, LargeAnswers};
+use super::super::{Decoder, Delta, Fault, LargePlace, Wire};
+use crate::worker::Cancel;
 
 /// Events that wait for a caller at most; then the worker waits.
 const EVENTS: usize = 64;
@@ -37,6 +39,10 @@ pub(super) enum Event {
     Answered,
     /// Bytes have come, and what they completed.
     Heard(Vec<Delta>),
+    /// The answer is large and waits until others are not: noted.
+    Crowded,
+    /// It may be large.
+    Large(LargePlace),
     /// It is a refusal; its text is read.
     Refused,
     /// The answer is whole; only the end of the connection's part is awaited.
@@ -75,6 +81,12 @@ pub(in crate::provider) struct Exchange {
     events: Sender<Event>,
     ticket: Arc<Ticket>,
     has_stopped: bool,
+    large: LargeAnswers,
+    is_large: bool,
+    /// Bytes of the answer that were told of so far.
+    told: usize,
+    /// Bytes that came since: those of an event that has not ended.
+    untold: usize,
 }
 
 impl Job {
@@ -86,10 +98,20 @@ impl Job {
     }
 
     /// Begins the call; nothing, if its caller has left.
-    pub(super) fn begin(self) -> Option<(Wire, Exchange)> {
+    pub(super) fn begin(self, large: &LargeAnswers) -> Option<(Wire, Exchange)> {
         let Work { wire, decoder } = *self.ticket.begin()?;
         let (events, ticket) = (self.events, self.ticket);
-        Some((wire, Exchange { decoder, events, ticket, has_stopped: false }))
+        let exchange = Exchange {
+            decoder,
+            events,
+            ticket,
+            has_stopped: false,
+            large: large.clone(),
+            is_large: false,
+            told: 0,
+            untold: 0,
+        };
+        Some((wire, exchange))
     }
 }
 
@@ -188,6 +210,10 @@ impl Exchange {
 
     /// More bytes of the answer have come.
     pub(in crate::provider) fn heard(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.untold += bytes.len();
+        if !self.is_large && self.told + self.untold > LARGE {
+            self.become_large()?;
+        }
         let mut deltas = Vec::new();
         let fed = self.decoder.feed(bytes, &mut deltas);
         self.pass_on(deltas)?;
@@ -230,7 +256,40 @@ impl Exchange {
 
     fn pass_on(&mut self, deltas: Vec<Delta>) -> Result<(), Fault> {
         self.has_stopped |= deltas.iter().any(|it| matches!(it, Delta::Stop(_)));
+        if !deltas.is_empty() {
+            self.told += deltas.iter().map(length_of).sum::<usize>();
+            self.untold = 0;
+        }
         self.tell(Event::Heard(deltas))
+    }
+
+    /// Waits until this answer may be large, or its caller has left.
+    fn become_large(&mut self) -> Result<(), Fault> {
+        let place = match self.large.try_take() {
+            Some(place) => place,
+            None => {
+                let cancel = self.arm_too()?;
+                self.note(Event::Crowded)?;
+                self.large.take(&cancel).ok_or(Fault::Cancelled)?
+            }
+        };
+        self.is_large = true;
+        self.tell(Event::Large(place))
+    }
+
+    /// What cuts this call short cuts that, too.
+    fn arm_too(&self) -> Result<Cancel, Fault> {
+        let (canceller, cancel) = Cancel::pair();
+        let mut state = self.ticket.state();
+        let State::Running(place, _) = &mut *state else { return Err(Fault::Cancelled) };
+        let before = place.take();
+        *place = Some(Box::new(move || {
+            canceller.cancel();
+            if let Some(cut) = before {
+                cut();
+            }
+        }));
+        Ok(cancel)
     }
 
     fn note(&self, step: Event) -> Result<(), Fault> {
@@ -245,5 +304,16 @@ impl Exchange {
 
     fn tell(&self, event: Event) -> Result<(), Fault> {
         self.events.send(event).map_err(|_| Fault::Cancelled)
+    }
+}
+
+/// Bytes that a delta holds.
+fn length_of(delta: &Delta) -> usize {
+    match delta {
+        Delta::Text(it) | Delta::Thinking(it) | Delta::Signature(it) | Delta::Redacted(it) => {
+            it.len()
+        }
+        Delta::ToolCall(it) => it.arguments.len(),
+        Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => 0,
     }
 }

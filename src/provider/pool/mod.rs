@@ -17,6 +17,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError, at, se
 pub(super) use exchange::{Carrier, Exchange};
 pub(super) use watch::Patience;
 
+use super::large::LargeAnswers;
 use super::{Decoder, Delta, Fault, Listener, Wire};
 use crate::worker::{Cancel, Worker};
 use exchange::{Event, Job, Ticket, Work};
@@ -68,6 +69,7 @@ struct Roster(Arc<Mutex<Vec<Worker>>>);
 /// What all workers of a pool see.
 struct Shared {
     provider: String,
+    large: LargeAnswers,
     make_carrier: MakeCarrier,
     books: Mutex<Books>,
 }
@@ -89,15 +91,17 @@ struct Books {
 }
 
 impl Pool {
-    /// A pool without a thread: they come with the calls.
+    /// A pool without a thread: they come with the calls. What of its answers is
+    /// large shares those places with other pools.
     pub(super) fn new(
         provider: &str,
         limit: Option<NonZeroUsize>,
+        large: LargeAnswers,
         make_carrier: MakeCarrier,
     ) -> Self {
         let (jobs, inbox) = unbounded();
         let provider = provider.to_owned();
-        let shared = Shared { provider, make_carrier, books: Mutex::default() };
+        let shared = Shared { provider, large, make_carrier, books: Mutex::default() };
         Self { jobs, inbox, shared: Arc::new(shared), limit, workers: Roster::default() }
     }
 
@@ -277,15 +281,13 @@ impl Caller<'_> {
             };
             self.catch_up(&mut watch, |when| when);
             watch.saw(&event, Instant::now());
-            if let Event::Heard(deltas) = event {
-                for delta in deltas {
-                    // One piece of an answer may hold thousands.
-                    if cancel.is_cancelled() {
-                        return Err(Fault::Cancelled);
-                    }
-                    listener.hears(delta);
+            match event {
+                Event::Heard(deltas) => {
+                    tell(deltas, cancel, listener)?;
+                    watch.resume(Instant::now());
                 }
-                watch.resume(Instant::now());
+                Event::Large(place) => listener.holds(place),
+                _ => (),
             }
         }
     }
@@ -378,6 +380,21 @@ impl Drop for Caller<'_> {
     }
 }
 
+fn tell(
+    deltas: Vec<Delta>,
+    cancel: &Cancel,
+    listener: &mut dyn Listener<Delta>,
+) -> Result<(), Fault> {
+    for delta in deltas {
+        // One piece of an answer may hold thousands.
+        if cancel.is_cancelled() {
+            return Err(Fault::Cancelled);
+        }
+        listener.hears(delta);
+    }
+    Ok(())
+}
+
 /// A worker's place in the books; dropping it strikes it out.
 struct Seat {
     shared: Arc<Shared>,
@@ -399,7 +416,7 @@ impl Seat {
     }
 
     fn run(&mut self, job: Job, since: Instant, carrier: &mut dyn Carrier) {
-        let Some((wire, mut exchange)) = job.begin() else { return };
+        let Some((wire, mut exchange)) = job.begin(&self.shared.large) else { return };
         self.begin(since);
         let came = exchange.begun().and_then(|()| carrier.carry(&wire, &mut exchange));
         // Before the caller sees the end, so that it finds this worker free.

@@ -7,6 +7,8 @@ use crossbeam_channel::bounded;
 
 use super::*;
 use crate::message::StopReason;
+use crate::provider::LargePlace;
+use crate::provider::large::LARGE;
 
 /// Longest time that anything here may take; reached by a fault only.
 const PATIENT: Duration = Duration::from_secs(60);
@@ -109,7 +111,8 @@ impl Case {
                 most: Arc::clone(&most),
             }) as Box<dyn Carrier>
         };
-        let pool = Pool::new("p", NonZeroUsize::new(limit), Box::new(make));
+        let pool =
+            Pool::new("p", NonZeroUsize::new(limit), LargeAnswers::default(), Box::new(make));
         Self { pool, begun: has_begun, cut: was_cut, go, most: seen }
     }
 
@@ -159,7 +162,7 @@ impl Carrier for AtOnce {
 
 #[test]
 fn nothing_is_told_after_the_abort_also_of_what_came_at_once() {
-    let pool = Pool::new("p", None, Box::new(|| Box::new(AtOnce)));
+    let pool = Pool::new("p", None, LargeAnswers::default(), Box::new(|| Box::new(AtOnce)));
     let (canceller, cancel) = Cancel::pair();
     let wire = Wire { body: b"abcdef".to_vec(), ..Wire::default() };
     let mut told = Vec::new();
@@ -318,7 +321,12 @@ impl Carrier for Told {
 }
 
 fn told(act: fn(&mut Exchange) -> Result<(), Fault>) -> Pool {
-    Pool::new("p", NonZeroUsize::new(1), Box::new(move || Box::new(Told(act))))
+    Pool::new(
+        "p",
+        NonZeroUsize::new(1),
+        LargeAnswers::default(),
+        Box::new(move || Box::new(Told(act))),
+    )
 }
 
 #[test]
@@ -397,14 +405,14 @@ fn a_limit_begins_with_the_step_that_nobody_was_told_of() {
     let first_byte = Some(Duration::from_millis(20));
     let patience = Patience { first_byte, ..PATIENCE };
     let got = caller.follow(patience, &Cancel::never(), &mut |_| ());
-    assert!(matches!(got, Err(Fault::Unavailable(_))), "{got:?}");
+    assert!(matches!(got, Err(Fault::Slow(_))), "{got:?}");
 }
 
 #[test]
 fn bytes_without_meaning_are_told_as_well() {
     let work = Work { wire: Wire::default(), decoder: Box::<Plain>::default() };
     let (job, _ticket, events) = Job::new(work);
-    let Some((_, mut exchange)) = job.begin() else { panic!("it waits") };
+    let Some((_, mut exchange)) = job.begin(&LargeAnswers::default()) else { panic!("it waits") };
     assert_eq!(exchange.heard(b": keep-alive\n\n"), Ok(()));
     assert!(matches!(events.try_recv(), Ok(Event::Heard(deltas)) if deltas.is_empty()));
 }
@@ -414,7 +422,7 @@ fn what_is_called_off_and_what_has_ended_is_not_cut() {
     let (cut, was_cut) = bounded::<()>(1);
     let work = Work { wire: Wire::default(), decoder: Box::<Plain>::default() };
     let (job, ticket, _events) = Job::new(work);
-    let Some((_, exchange)) = job.begin() else { panic!("it waits") };
+    let Some((_, exchange)) = job.begin(&LargeAnswers::default()) else { panic!("it waits") };
     let arm = |exchange: &Exchange| {
         let cut = cut.clone();
         exchange.arm(Box::new(move || {
@@ -427,4 +435,70 @@ fn what_is_called_off_and_what_has_ended_is_not_cut() {
     assert!(!exchange.disarm());
     assert_eq!(arm(&exchange), Err(Fault::Cancelled));
     assert!(was_cut.is_empty());
+}
+
+/// Keeps the place of what it hears.
+#[derive(Default)]
+struct Keeping {
+    heard: usize,
+    place: Option<LargePlace>,
+}
+
+impl Listener<Delta> for Keeping {
+    fn hears(&mut self, delta: Delta) {
+        if let Delta::Text(it) = delta {
+            self.heard += it.len();
+        }
+    }
+
+    fn holds(&mut self, place: LargePlace) {
+        self.place = Some(place);
+    }
+}
+
+#[test]
+fn a_large_answer_waits_until_others_are_held_no_more() {
+    let pool = told(|exchange| {
+        let (canceller, cancel) = Cancel::pair();
+        exchange.arm(Box::new(move || canceller.cancel()))?;
+        let all = exchange.heard(&vec![b'x'; LARGE]).and_then(|()| exchange.heard(b"y."));
+        // Its own cut is there beside that of the wait.
+        assert!(all.is_ok() || cancel.is_cancelled());
+        all
+    });
+    let ask = || {
+        let mut keeping = Keeping::default();
+        let came = enter(&pool, b'x').follow(PATIENCE, &Cancel::never(), &mut keeping);
+        assert_eq!((came, keeping.heard), (Ok(()), LARGE + 1));
+        keeping.place
+    };
+    let held = [ask(), ask()];
+    assert!(held.iter().all(Option::is_some));
+    let (canceller, cancel) = Cancel::pair();
+    let caller = enter(&pool, b'x');
+    let came = caller.follow(PATIENCE, &cancel, &mut |_| canceller.cancel());
+    assert_eq!(came, Err(Fault::Cancelled));
+    drop((caller, held));
+    assert!(ask().is_some());
+}
+
+#[test]
+fn who_waits_for_others_is_cut_when_its_caller_leaves_and_takes_no_place() {
+    let large = LargeAnswers::default();
+    let act = |exchange: &mut Exchange| {
+        exchange.arm(Box::new(|| ()))?;
+        exchange.heard(&vec![b'x'; LARGE]).and_then(|()| exchange.heard(b"y."))
+    };
+    let make = Box::new(move || Box::new(Told(act)) as Box<dyn Carrier>);
+    let pool = Pool::new("p", NonZeroUsize::new(1), large.clone(), make);
+    let held: Vec<_> = std::iter::from_fn(|| large.try_take()).collect();
+    let (canceller, cancel) = Cancel::pair();
+    let caller = enter(&pool, b'x');
+    let came = caller.follow(PATIENCE, &cancel, &mut |_| canceller.cancel());
+    assert_eq!(came, Err(Fault::Cancelled));
+    drop(caller);
+    drop(held);
+    // The one worker is free for the next call.
+    let caller = enter(&pool, b'x');
+    assert_eq!(caller.follow(PATIENCE, &Cancel::never(), &mut |_| ()), Ok(()));
 }

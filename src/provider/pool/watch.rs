@@ -41,6 +41,8 @@ enum Phase {
     Connecting,
     Asking,
     Answering,
+    /// Its answer is large, and others are, too.
+    Crowded,
     Refusing,
     /// It has been cut, and its worker says what it has.
     Closing,
@@ -64,6 +66,8 @@ pub(super) enum Limit {
     Connection(Duration),
     FirstByte(Duration),
     Idle(Duration),
+    /// The wait of a large answer for others to be done.
+    Crowded(Duration),
     Inactivity(Duration),
 }
 
@@ -97,7 +101,8 @@ impl Watch {
         self.phase = match event {
             Event::Begun => Phase::Connecting,
             Event::Sent => Phase::Asking,
-            Event::Answered | Event::Heard(_) => Phase::Answering,
+            Event::Answered | Event::Heard(_) | Event::Large(_) => Phase::Answering,
+            Event::Crowded => Phase::Crowded,
             Event::Refused => Phase::Refusing,
             Event::Whole => Phase::Whole,
         };
@@ -152,6 +157,7 @@ impl Watch {
             Phase::Connecting => self.patience.connection.map(Limit::Connection),
             Phase::Asking => first.map(Limit::FirstByte),
             Phase::Answering => idle.map(Limit::Idle),
+            Phase::Crowded => idle.map(Limit::Crowded),
         };
         let shortest = limit.filter(|it| it.length() <= inactivity.length()).unwrap_or(inactivity);
         self.at(shortest.length(), Expired::Late(shortest))
@@ -166,9 +172,11 @@ impl Watch {
 impl Limit {
     fn length(self) -> Duration {
         match self {
-            Self::Connection(it) | Self::FirstByte(it) | Self::Idle(it) | Self::Inactivity(it) => {
-                it
-            }
+            Self::Connection(it)
+            | Self::FirstByte(it)
+            | Self::Idle(it)
+            | Self::Crowded(it)
+            | Self::Inactivity(it) => it,
         }
     }
 
@@ -189,6 +197,11 @@ impl Limit {
             Self::Idle(_) => Fault::Slow(format!(
                 "the provider `{provider}` fell silent for {seconds} s in the middle of its \
                  answer (`{setting}.idleSeconds`)"
+            )),
+            Self::Crowded(_) => Fault::Ours(format!(
+                "an answer of the provider `{provider}` is large, and for {seconds} s others were, \
+                 of which only a few are held at a time (`{setting}.idleSeconds`); try again, or \
+                 let fewer calls run at a time (`llm.providers.{provider}.concurrency`)"
             )),
             Self::Inactivity(_) => Fault::Inactive(format!(
                 "nothing came from the provider `{provider}` for {seconds} s, so the turn was \
@@ -239,7 +252,11 @@ mod tests {
         check(60, &[Event::Begun, Event::Sent], late(Limit::FirstByte(seconds(20))));
         check(15, &[Event::Begun, Event::Sent], late(Limit::Inactivity(seconds(15))));
         check(60, &[Event::Sent, heard(), heard()], late(Limit::Idle(seconds(10))));
+        check(60, &[heard(), Event::Crowded], late(Limit::Crowded(seconds(10))));
         check(5, &[heard()], late(Limit::Inactivity(seconds(5))));
+        let crowded = Limit::Crowded(seconds(10)).fault("p");
+        let part = "`llm.providers.p.concurrency`";
+        assert!(matches!(&crowded, Fault::Ours(it) if it.contains(part)), "{crowded:?}");
         check(5, &[heard(), Event::Refused], Some(Expired::Refusal));
         check(5, &[heard(), Event::Whole], Some(Expired::Tail));
     }

@@ -5,7 +5,7 @@
 
 use serde_json::{Value, json};
 
-use super::asked::{HERE, image, result, text, user};
+use super::asked::{Asked, Form, HERE, image, result, text, user};
 
 /// A small generator: the same numbers in every run.
 pub(in crate::provider) struct Dice(pub(in crate::provider) u64);
@@ -139,15 +139,34 @@ impl Dice {
     }
 }
 
+/// Holds a dialect against a thousand histories of these models, each named as
+/// `PROVIDER/MODEL`; `call` is what begins a call in a body. `vary` throws for
+/// what else is asked for.
+#[track_caller]
+pub(in crate::provider) fn check_any_history(
+    form: Form,
+    models: &[&str],
+    call: &str,
+    vary: impl Fn(&mut Dice, &mut Asked),
+) {
+    let mut dice = Dice(7);
+    for _ in 0..1_000 {
+        let history = dice.history(form.api, models);
+        let place = dice.below(models.len());
+        let (provider, model) = models[place].split_once('/').unwrap();
+        let mut asked = Asked::of(form, provider, model);
+        asked.facts.images = dice.one_of(&[None, Some(false), Some(true)]);
+        asked.is_stripped = dice.below(4) == 0;
+        vary(&mut dice, &mut asked);
+        let own = (!asked.is_stripped).then_some(place);
+        check_sent(&asked.sent(history.clone()), call, &history, own);
+    }
+}
+
 /// Holds what is sent against the history: as many calls, and nothing opaque but
 /// of the model of that number, if that takes it back.
 #[track_caller]
-pub(in crate::provider) fn check_sent(
-    sent: &Value,
-    call: &str,
-    history: &Value,
-    own: Option<usize>,
-) {
+fn check_sent(sent: &Value, call: &str, history: &Value, own: Option<usize>) {
     let text = sent.to_string();
     let calls = history.to_string().matches("\"toolCall\"").count();
     assert_eq!(text.matches(call).count(), calls, "{history:#}");

@@ -63,6 +63,35 @@ impl Reading {
     }
 }
 
+/// A decoder that says the same at every feed and at its end, whatever it reads.
+pub(in crate::provider) struct Saying {
+    said: Vec<Delta>,
+    fault: Option<Fault>,
+}
+
+impl Saying {
+    pub(in crate::provider) fn of(said: &[Delta]) -> Self {
+        Self { said: said.to_vec(), fault: None }
+    }
+
+    /// The same; each feed fails once that is said.
+    pub(in crate::provider) fn and_failing(self, fault: Fault) -> Self {
+        Self { fault: Some(fault), ..self }
+    }
+}
+
+impl Decoder for Saying {
+    fn feed(&mut self, _: &[u8], deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        self.end(deltas)?;
+        self.fault.clone().map_or(Ok(()), Err)
+    }
+
+    fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        deltas.extend_from_slice(&self.said);
+        Ok(())
+    }
+}
+
 /// A decoder with the bound that stands around each.
 pub(in crate::provider) fn measured(decoder: Box<dyn Decoder>) -> Box<dyn Decoder> {
     Box::new(Measured::new("acme", decoder))

@@ -314,3 +314,29 @@ fn a_taker_that_is_gone_calls_a_flood_off() {
     assert!(over.report.is_some());
     assert_eq!(kept.bytes.len(), 60_000, "nothing goes to a taker that is gone");
 }
+
+/// A talk for which that signal has come before the other side speaks.
+fn signalled(number: u8, other: impl FnOnce(UnixStream) + Send) -> End {
+    let (numbers, signals) = bounded(1);
+    numbers.send(number).unwrap();
+    let feed = Feed { signals, ..Feed::empty() };
+    let cancel = Cancel::never();
+    let given = Given { feed: &feed, timeout: None, cancel: &cancel };
+    with(&given, &mut Kept::default(), true, other)
+}
+
+#[test]
+fn a_signal_ends_what_has_not_begun_and_another_waits_for_it() {
+    let silent = |mut socket: UnixStream| drop(socket.read(&mut [0]));
+    for number in [1, 2, 15] {
+        assert_eq!(signalled(number, silent), End::Signalled(number));
+    }
+    let window_change = 28;
+    let end = signalled(window_change, |mut socket| {
+        frame::write(&mut socket, frame::READY, &[]).unwrap();
+        let mut kinds = std::iter::from_fn(|| frame::read(&mut socket).unwrap());
+        assert!(kinds.any(|it| (it.kind, &*it.payload) == (frame::SIGNAL, &[window_change][..])));
+        frame::write(&mut socket, frame::EXIT, b"{}").unwrap();
+    });
+    assert!(matches!(end, End::Over(_)), "{end:?}");
+}

@@ -12,9 +12,8 @@ use rustix::net::{SendFlags, send};
 
 use tool_client::frame;
 
-use super::reaper::Reaper;
+use super::Hands;
 use super::supervisor::{Supervisor, Waiting};
-use super::waker::Waker;
 use super::wards::Wards;
 use crate::conversation::hung_up;
 
@@ -34,9 +33,6 @@ const RETRY: Duration = Duration::from_millis(50);
 /// The least time between two supervisors that are started ahead and killed
 /// before they got a call.
 const AHEAD_AGAIN: Duration = Duration::from_millis(200);
-
-/// What a start needs.
-type Hands<'a> = (&'a Reaper, &'a Waker);
 
 /// The calls that wait, and when the next supervisor may be started.
 #[derive(Default)]
@@ -65,7 +61,7 @@ impl Calls {
     }
 
     /// Hands over what can be handed over, and starts what is needed.
-    pub(crate) fn advance(&mut self, wards: &mut Wards, hands: Hands<'_>, now: Instant) {
+    pub(crate) fn advance(&mut self, wards: &mut Wards, hands: &Hands, now: Instant) {
         for it in wards.taken_back() {
             self.waiting.push_front(it);
         }
@@ -110,15 +106,16 @@ impl Calls {
     }
 
     /// Starts a supervisor, if there is room and it is not too soon.
-    fn start(&mut self, wards: &mut Wards, hands: Hands<'_>, now: Instant) -> bool {
+    fn start(&mut self, wards: &mut Wards, hands: &Hands, now: Instant) -> bool {
         if self.retry_at.is_some_and(|it| now < it) {
             return false;
         }
         self.retry_at = now.checked_add(RETRY);
-        if !wards.has_room() {
+        // What it inherits of less would cost it its call.
+        if !wards.has_room() || !hands.limits.hold() {
             return false;
         }
-        let Ok(supervisor) = Supervisor::start(hands.0, hands.1) else { return false };
+        let Ok(supervisor) = Supervisor::start(hands) else { return false };
         self.retry_at = None;
         self.has_failed = false;
         wards.add(supervisor);
@@ -132,7 +129,7 @@ impl Calls {
             let is_late = now.saturating_duration_since(*since) >= patience;
             if is_late {
                 self.has_failed = true;
-                refuse(call, "no process can be started in this sandbox: it has too many");
+                refuse(call, "no process can be started in this sandbox: it has too many, or something ends them");
             }
             !is_late && !hung_up(call.as_fd())
         });

@@ -38,7 +38,8 @@ use rustix::process::{DumpableBehavior, getpid, set_child_subreaper, set_dumpabl
 use tool_client::frame;
 
 use crate::complain;
-use calls::Calls;
+use crate::limits::Limits;
+use calls::{Calls, refuse};
 use door::Door;
 use files::Files;
 use links::{Call, Links};
@@ -46,6 +47,9 @@ use reaper::Reaper;
 pub(crate) use settings::Settings;
 use waker::Waker;
 use wards::Wards;
+
+/// What a call is told where not even this process has the limits it began with.
+const CRIPPLED: &str = "the limits of its first process were lowered from inside";
 
 /// Between two tries to wait that failed.
 const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
@@ -60,10 +64,17 @@ struct Resident<'a> {
     calls: Calls,
     files: Files,
     wards: RefCell<Wards>,
-    reaper: Reaper,
-    waker: Waker,
+    hands: Hands,
     /// Since when nobody has needed it, if so.
     idle: Option<Instant>,
+}
+
+/// What it takes to start a process.
+struct Hands {
+    reaper: Reaper,
+    waker: Waker,
+    /// Those that this sandbox began with.
+    limits: Limits,
 }
 
 /// Runs the role; it ends when it cannot begin, or by `--leave-after`.
@@ -82,6 +93,7 @@ pub(crate) fn run(settings: &Settings) -> ExitCode {
 
 impl<'a> Resident<'a> {
     fn begin(settings: &'a Settings) -> io::Result<Self> {
+        let limits = Limits::now();
         let door = match settings.leave_after {
             Some(_) => None,
             None => Some(Door::open()?),
@@ -97,8 +109,7 @@ impl<'a> Resident<'a> {
             calls: Calls::default(),
             files: Files::start()?,
             wards: RefCell::default(),
-            reaper: Reaper::start()?,
-            waker: Waker::start()?,
+            hands: Hands { reaper: Reaper::start()?, waker: Waker::start()?, limits },
             idle: Some(Instant::now()),
         })
     }
@@ -117,8 +128,11 @@ impl<'a> Resident<'a> {
 
     /// Does all that can be done now.
     fn step(&mut self, now: Instant) {
+        // Before any is taken: with too few descriptors a call would be lost.
+        let is_sound = self.hands.limits.hold();
         let (calls, files) = (&mut self.calls, &self.files);
         self.links.take(now, |it| match it {
+            Call::Run(call) | Call::File(call) if !is_sound => refuse(&call, CRIPPLED),
             Call::Run(call) => calls.add(call, now),
             Call::File(call) => files.add(call),
         });
@@ -129,10 +143,11 @@ impl<'a> Resident<'a> {
         }
         self.wards.get_mut().drain();
         self.wards.get_mut().settle();
-        self.wards.get_mut().wake_the_late();
-        let hands = (&self.reaper, &self.waker);
-        self.calls.advance(self.wards.get_mut(), hands, now);
-        self.reaper.wake();
+        if self.hands.reaper.tells_of_a_stop() {
+            self.wards.get_mut().wake();
+        }
+        self.calls.advance(self.wards.get_mut(), &self.hands, now);
+        self.hands.reaper.wake();
         wards::kill_what_came(&self.wards);
         self.wards.get_mut().forget_the_dead();
     }
@@ -152,13 +167,13 @@ impl<'a> Resident<'a> {
         self.links.interest(&mut interest);
         self.calls.interest(&mut interest);
         wards.interest(&mut interest);
+        self.hands.reaper.interest(&mut interest);
         if let Some(door) = &self.door {
             door.interest(now, &mut interest);
         }
         let due = [
             self.links.due(),
             self.calls.due(&wards, now),
-            wards.due(now),
             self.door.as_ref().and_then(Door::due),
             self.files.due(now),
             self.leaves_at(),

@@ -17,10 +17,9 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlag
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::readable;
-use super::reaper::Reaper;
-use super::waker::Waker;
+use super::{Hands, readable};
 use crate::descriptor;
+use crate::limits;
 use crate::registration::{ACCEPTED, FAREWELL, MOST_PIPES, TAKEN};
 use crate::tree::{self, Process};
 
@@ -75,16 +74,17 @@ impl Supervisor {
     }
 
     /// Starts one that waits for a call.
-    pub(crate) fn start(reaper: &Reaper, waker: &Waker) -> io::Result<Self> {
+    pub(crate) fn start(hands: &Hands) -> io::Result<Self> {
         let (connection, theirs) = UnixStream::pair()?;
-        let _hold = reaper.hold();
+        let _hold = hands.reaper.hold();
         // Its own file, by the kernel's word: the name may lead to another by
         // now. Its two outputs are PID 1's, since nothing is to be opened here
         // that somebody inside may have replaced.
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("tool-client").arg("--stand-by").env_clear();
+        command.arg0("tool-client").arg("--stand-by");
+        command.env_clear().env(limits::VARIABLE, hands.limits.to_text());
         command.stdin(Stdio::from(OwnedFd::from(theirs)));
-        let child = waker.while_waking(|| command.spawn())?;
+        let child = hands.waker.while_waking(|| command.spawn())?;
         let pid = Pid::from_child(&child);
         // If these fail it sees its connection end, and ends too.
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
@@ -115,7 +115,6 @@ impl Supervisor {
     pub(crate) fn hand_over(&mut self, waiting: Waiting) -> Result<(), Waiting> {
         // Before it: nothing that it starts is older.
         let since = ticks_since_boot();
-        self.wake();
         match descriptor::send(&self.connection, b"R", waiting.call.as_fd()) {
             Ok(()) => {
                 self.since = Some(since);
@@ -126,12 +125,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether it was handed a call and has not taken it yet.
-    pub(crate) fn is_late(&self) -> bool {
-        self.handed.is_some()
-    }
-
-    /// Wakes it: somebody inside may have stopped it.
+    /// Wakes it, if somebody inside has stopped it.
     pub(crate) fn wake(&self) {
         let _ = pidfd_send_signal(&self.pidfd, Signal::CONT);
     }

@@ -5,7 +5,6 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
 
 use rustix::event::PollFd;
 use rustix::io::Errno;
@@ -20,9 +19,6 @@ const MOST_SUPERVISORS: usize = 256;
 
 /// Pipes of spared children; the writers of further ones get SIGPIPE.
 const MOST_PIPES_HELD: usize = 128;
-
-/// How often a supervisor that has not taken its call is woken.
-const NUDGE: Duration = Duration::from_millis(50);
 
 /// Children of PID 1 that a supervisor left with its farewell, by number with
 /// their start times.
@@ -110,15 +106,9 @@ impl Wards {
         std::mem::take(&mut self.taken_back)
     }
 
-    /// Wakes those that have not taken the calls that they were handed.
-    pub(crate) fn wake_the_late(&self) {
-        self.supervisors.iter().filter(|it| it.is_late()).for_each(Supervisor::wake);
-    }
-
-    /// When that is due again, if it is.
-    pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
-        let is_due = self.supervisors.iter().any(Supervisor::is_late);
-        now.checked_add(NUDGE).filter(|_| is_due)
+    /// Wakes those that somebody inside has stopped.
+    pub(crate) fn wake(&self) {
+        self.supervisors.iter().for_each(Supervisor::wake);
     }
 
     /// Hears what supervisors say and lets those go that have ended.
@@ -186,48 +176,7 @@ fn now(pid: i32) -> Option<(i32, u64)> {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Command, Stdio};
-
-    use rustix::process::{Pid, PidfdFlags, pidfd_open};
-
     use super::*;
-
-    #[test]
-    fn one_that_is_stopped_with_its_call_in_its_hand_is_woken() {
-        let (Ok((ours, theirs)), Ok((call, _))) = (UnixStream::pair(), UnixStream::pair()) else {
-            unreachable!("pairs");
-        };
-        // It stops before it is handed anything, and once more before it reads.
-        let script = "kill -STOP $$; kill -STOP $$; head -c 1 >/dev/null";
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", script]).stdin(Stdio::from(OwnedFd::from(theirs)));
-        let Ok(mut child) = command.spawn() else { unreachable!("a shell starts") };
-        drop(command);
-        let pid = Pid::from_child(&child);
-        let number = pid.as_raw_nonzero().get();
-        let (Some(process), Ok(pidfd)) =
-            (tree::process(number), pidfd_open(pid, PidfdFlags::empty()))
-        else {
-            unreachable!("it is there");
-        };
-        let mut wards = Wards::default();
-        wards.add(Supervisor::new(ours.into(), pidfd, process, None));
-        until_stopped(number);
-        let since = Instant::now();
-        assert!(wards.due(since).is_none());
-        assert!(wards.hand_over(Waiting { call: call.into(), since }).is_ok());
-        until_stopped(number);
-        assert!(wards.due(since).is_some());
-        wards.wake_the_late();
-        assert!(child.wait().is_ok_and(|it| it.success()));
-    }
-
-    fn until_stopped(pid: i32) {
-        let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        while !state().contains(") T ") {
-            std::thread::yield_now();
-        }
-    }
 
     #[test]
     fn what_is_older_or_was_spared_lives() {

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::conversation::Conversation;
 use crate::descriptor;
+use crate::limits::{self, Limits};
 use crate::registration::Registration;
 
 use request::Request;
@@ -37,13 +38,17 @@ pub(crate) fn run() -> ExitCode {
 }
 
 /// Runs the role `--stand-by`: waits until the resident hands over a call, or
-/// ends.
+/// ends. One whose limits somebody has lowered meanwhile takes none: the
+/// resident gives the call to the next.
 pub(crate) fn stand_by() -> ExitCode {
     take_post();
     let Ok(control) = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3) else {
         return ExitCode::FAILURE;
     };
     let Some(call) = handed_over(&control) else { return ExitCode::SUCCESS };
+    if !began_with().is_some_and(|it| it.hold()) {
+        return ExitCode::FAILURE;
+    }
     let registration = Registration::with(control);
     match Conversation::on(call) {
         Ok(mut conversation) => serve(&mut conversation, registration),
@@ -56,6 +61,11 @@ pub(crate) fn stand_by() -> ExitCode {
 fn take_post() {
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let _ = set_child_subreaper(Some(getpid()));
+}
+
+/// The limits of the sandbox, as the resident told them.
+fn began_with() -> Option<Limits> {
+    Limits::from_text(std::env::var_os(limits::VARIABLE)?.to_str()?)
 }
 
 /// The call that the resident hands over; `None` once the resident is gone.

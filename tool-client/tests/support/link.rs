@@ -52,6 +52,14 @@ impl Resident {
         Self::begin(Command::new(env!("CARGO_BIN_EXE_tool-client")), Scratch::new(), leave_after)
     }
 
+    /// The same, with no more than so many descriptors until it is given more.
+    pub(crate) fn start_with_descriptors(most: u64) -> Self {
+        let mut command = Command::new("/bin/sh");
+        let script = format!("ulimit -Sn {most}; exec \"$0\" \"$@\"");
+        command.args(["-c", &script, env!("CARGO_BIN_EXE_tool-client")]);
+        Self::begin(command, Scratch::new(), 600)
+    }
+
     /// Starts one as PID 1 of a sandbox.
     pub(crate) fn in_sandbox() -> Self {
         let scratch = Scratch::new();

@@ -3,7 +3,8 @@
 //! is malformed or not allowed, and joins only whole requests to the server
 //! behind it, which must never meet a client unread.
 //!
-//! Owns: the listeners, a thread a connection. Refuses: to grow.
+//! Owns: the listeners, a thread a connection, one for all who find no room.
+//! Refuses: to grow.
 
 mod body;
 mod chunks;
@@ -11,12 +12,13 @@ mod connection;
 mod guard;
 mod head;
 mod places;
+mod refused;
 mod stream;
 mod turns;
 
 use std::convert::Infallible;
 use std::io::{self, ErrorKind};
-use std::net::{Shutdown, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -34,7 +36,12 @@ use crate::error::{During, Kind, Result};
 use crate::worker::{Cancel, Canceller, Crew, Worker};
 use connection::Rules;
 use places::Places;
+use refused::Refusal;
 use turns::Turns;
+
+/// How it begins what it tells whoever it has no place for; nothing was begun
+/// then, and more are let in once some have left.
+pub const FULL: &str = "the gateway serves all the callers it can";
 
 /// Connections beyond the limit that may exist for the moment in which those
 /// that gave way to them end.
@@ -68,7 +75,7 @@ pub(in crate::channel::http) struct Limits {
     pub(in crate::channel::http) body_time: Duration,
     /// Without a byte of the answer being taken.
     pub(in crate::channel::http) write_pause: Duration,
-    /// For a client to go after its answer.
+    /// For a client to go after its answer, or after it was refused.
     pub(in crate::channel::http) linger: Duration,
     /// Before the next try after accepting failed.
     pub(in crate::channel::http) accept_pause: Duration,
@@ -145,6 +152,7 @@ pub(super) struct Door {
     inside: Vec<Arc<Places>>,
     all_gone: Receiver<Infallible>,
     drain: Duration,
+    _refused: Worker, // Ends once nobody accepts any more.
     _crew: Arc<Crew>, // Dropped last: joins every connection.
 }
 
@@ -163,16 +171,18 @@ impl Door {
         let (inside, all_gone) = bounded(0);
         let (tcp_limit, unix_limit) = (limits.tcp_connections, limits.unix_connections);
         let crew = Arc::new(Crew::new("door", tcp_limit + unix_limit + LEAVING));
+        let (refusal, _refused) = refused::start(limits.linger)?;
         let drain = limits.drain;
         let large = Turns::new(limits.large_bodies);
         let closing = cancel.clone();
         let rules = Rules { guard, limits, behind, folder: folder.into(), large, closing };
         let (listeners, accepting, places) = (Vec::new(), Vec::new(), Vec::new());
         let _crew = Arc::clone(&crew);
-        let mut door = Self { stop, listeners, accepting, inside: places, all_gone, drain, _crew };
+        let mut door =
+            Self { stop, listeners, accepting, inside: places, all_gone, drain, _refused, _crew };
         // After the door, so that it goes before it when opening fails: the
         // door waits for all who can still let somebody in.
-        let shared = Shared { rules: Arc::new(rules), crew, inside };
+        let shared = Shared { rules: Arc::new(rules), crew, inside, refusal };
         if let Some(it) = tcp {
             let ender = it.try_clone().during(Kind::Internal, KEEP)?;
             let accept = move || it.accept().map(|(stream, _)| Stream::Tcp(stream));
@@ -231,6 +241,7 @@ struct Shared {
     rules: Arc<Rules>,
     crew: Arc<Crew>,
     inside: Sender<Infallible>,
+    refusal: Refusal,
 }
 
 /// Where a listener's connections come in.
@@ -243,7 +254,7 @@ impl Entrance {
     /// Gives the connection a place and a thread, or 503.
     fn receive(&self, client: Stream) {
         let client = Arc::new(client);
-        let Shared { rules, crew, inside } = &self.shared;
+        let Shared { rules, crew, inside, refusal } = &self.shared;
         let started = match self.places.enter(Arc::clone(&client), inside.clone()) {
             Some(place) => {
                 let (client, rules) = (Arc::clone(&client), Arc::clone(rules));
@@ -255,10 +266,7 @@ impl Entrance {
             log::error!("a connection cannot be served: {error}");
         }
         if !matches!(started, Ok(true)) {
-            // A fresh connection has room for this; it does not wait.
-            let full = Answer::error(503, "the gateway serves all the callers it can; try again");
-            let _ = full.write(&mut &*client);
-            client.end(Shutdown::Both);
+            refusal.refuse(client, self.places.is_closed());
         }
     }
 }

@@ -89,6 +89,11 @@ impl Places {
         table.inside.values().filter(|it| !it.admitted).for_each(Guest::end);
     }
 
+    /// Whether nobody is let in any more, however many there are.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
     /// Ends every connection.
     pub(super) fn cut(&self) {
         self.lock().inside.values().for_each(Guest::end);

@@ -55,6 +55,14 @@ impl Stream {
         }
     }
 
+    /// From now on a read gives what is here, and waits for nothing.
+    pub(super) fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(it) => it.set_nonblocking(true),
+            Self::Unix(it) => it.set_nonblocking(true),
+        }
+    }
+
     /// Ends one or both directions; whoever waits on them wakes up. A
     /// connection that is gone already is no failure.
     pub(in crate::channel::http) fn end(&self, how: Shutdown) {

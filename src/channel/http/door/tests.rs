@@ -4,8 +4,10 @@
 
 #![allow(clippy::expect_used)]
 
+mod full;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Mutex;
 
 use crossbeam_channel::unbounded;
@@ -158,6 +160,12 @@ impl House {
         stream
     }
 
+    fn dial_unix(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.folder.path().join("api")).expect("connect");
+        stream.set_read_timeout(Some(NEVER)).expect("timeout");
+        stream
+    }
+
     /// Sends and reads to the end; gives the status.
     #[track_caller]
     fn ask(&self, request: impl AsRef<[u8]>) -> u16 {
@@ -223,7 +231,7 @@ fn a_sound_request_is_served_and_the_answer_closes_the_connection() {
 #[test]
 fn callers_by_unix_socket_need_no_token() {
     let house = House::new(patient());
-    let mut stream = UnixStream::connect(house.folder.path().join("api")).expect("connect");
+    let mut stream = house.dial_unix();
     assert!(stream.write_all(b"GET /u HTTP/1.0\r\n\r\n").is_ok());
     assert_eq!(status(&read_all(&mut stream)), 200);
     house.sees("GET /u 0 0 - owner");
@@ -285,37 +293,6 @@ fn a_slow_head_and_a_slow_body_are_cut_at_their_deadline() {
     let house = House::new(Limits { body_time: SOON, ..patient() });
     assert_eq!(house.ask(good("POST /", "Transfer-Encoding: chunked\r\n") + "2\r\nh"), 408);
     house.has_seen_nothing();
-}
-
-#[test]
-fn half_open_connections_do_not_lock_the_owner_out() {
-    let house = House::new(patient());
-    let mut half_open = Vec::new();
-    for number in 0..300 {
-        let mut stream = house.dial();
-        if number % 2 == 0 {
-            assert!(stream.write_all(b"GET / HTTP/1.1\r\nHost: ").is_ok());
-        }
-        half_open.push(stream);
-    }
-    house.serves();
-    // The first ones gave way; nobody was left to grow.
-    assert_eq!(half_open.first_mut().map(read_all), Some(String::new()));
-}
-
-#[test]
-fn those_who_are_served_keep_their_place() {
-    let mut house = House::new(Limits { tcp_connections: 1, linger: NEVER, ..patient() });
-    let mut served = house.dial();
-    assert!(served.write_all(good("GET /wait", "").as_bytes()).is_ok());
-    house.sees("GET /wait 0 0 - owner");
-    assert_eq!(house.ask(good("GET /", "")), 503);
-    let mut stream = UnixStream::connect(house.folder.path().join("api")).expect("connect");
-    assert!(stream.write_all(b"GET /u HTTP/1.0\r\n\r\n").is_ok());
-    assert_eq!(status(&read_all(&mut stream)), 200);
-    house.sees("GET /u 0 0 - owner");
-    house.release.take();
-    assert_eq!(status(&read_all(&mut served)), 200);
 }
 
 #[test]

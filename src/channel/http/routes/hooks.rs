@@ -23,7 +23,14 @@ impl<E: Engine> Call<E> {
 
 /// What is asked for.
 pub(super) fn request(agent: String, route: HookRoute, body: &[u8]) -> Checked<HookRequest> {
-    let mut fields = Fields::parse(body)?;
+    let of_prompt = ["message", "sessionKey", "channel"];
+    let of_response = ["response", "sessionKey", "channel"];
+    let known = match route {
+        HookRoute::PrePrompt => &of_prompt[..],
+        HookRoute::PostResponse => &of_response,
+        HookRoute::SessionCreated | HookRoute::SessionDisposed => &of_prompt[1..],
+    };
+    let mut fields = Fields::parse(body, known)?;
     let what = match route {
         HookRoute::PrePrompt => Said::Prompt(fields.required("message", text)?),
         HookRoute::PostResponse => Said::Response(fields.required("response", text)?),
@@ -32,7 +39,6 @@ pub(super) fn request(agent: String, route: HookRoute, body: &[u8]) -> Checked<H
     };
     let session_key = fields.optional("sessionKey", key)?;
     let channel = fields.optional("channel", text)?;
-    fields.nothing_else()?;
     Ok(HookRequest { agent, session_key, channel, what })
 }
 
@@ -64,7 +70,7 @@ mod tests {
         }
         check(HookRoute::PrePrompt, "{}", "`message` is missing");
         check(HookRoute::PrePrompt, r#"{"message": 1}"#, "`message` must be a string");
-        check(HookRoute::PostResponse, r#"{"message": "m"}"#, "`response` is missing");
+        check(HookRoute::PostResponse, "{}", "`response` is missing");
         check(HookRoute::SessionCreated, r#"{"sessionKey": "a\nb"}"#, "`sessionKey` does not do");
         check(HookRoute::SessionDisposed, r#"{"session": "k"}"#, "`session` is not a field");
         check(HookRoute::SessionDisposed, "x", "not JSON");

@@ -20,6 +20,7 @@ use tiny_http::Request;
 
 pub(super) use super::failure::refusal;
 pub(super) use calls::report;
+use gateway::Quick;
 use path::SessionRoute;
 pub(super) use path::{Route, route};
 pub(super) use requests::CommandRequest;
@@ -161,7 +162,12 @@ fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Under
         return Ok(Understood::Answer(Answer::json(&json!({ "status": "ok" }))));
     }
     let task = match route {
-        Route::Quick(route) => return Ok(Understood::Answer(route.answer(engine))),
+        Route::Quick(route) => {
+            if route == Quick::Restart {
+                checked(requests::nothing(body))?;
+            }
+            return Ok(Understood::Answer(route.answer(engine)));
+        }
         Route::Audit => {
             let query = path::query(&asked.target).ok_or_else(|| bad("malformed query"))?;
             Task::Audit(checked(requests::audit_filter(query, clock::now()))?)
@@ -194,13 +200,17 @@ fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Under
             Task::Hook(checked(hooks::request(agent, route, body))?)
         }
         // Also while the gateway drains: it helps it to end.
-        Route::Abort(agent, key) => Task::Abort(agent, key),
+        Route::Abort(agent, key) => {
+            checked(requests::nothing(body))?;
+            Task::Abort(agent, key)
+        }
         Route::Steer(agent, key) => {
             require(engine, &agent)?;
             Task::Steer(agent, key, checked(requests::steering(body))?)
         }
         Route::Compact(agent, key) => {
             require(engine, &agent)?;
+            checked(requests::nothing(body))?;
             Task::Compact(agent, key)
         }
     };

@@ -1,6 +1,7 @@
 //! What callers send, as typed values: JSON bodies and the query of the audit
 //! route. Pure; every refusal names the field. A field that is `null` is not
-//! given; one that is not known is refused, so that a typing mistake is seen.
+//! given; one that is not known is refused with the one that may be meant, so
+//! that a typing mistake is seen.
 
 mod chat;
 
@@ -15,11 +16,12 @@ use serde_json::{Map, Value};
 
 use crate::audit::{Filter, parse_since};
 use crate::clock::Time;
-use crate::config::ModelRef;
+use crate::config::{ModelRef, nearest};
 use crate::session::check_key;
 use crate::tool::CommandCall;
 use crate::usage::{By, Query};
 pub(super) use chat::ChatBody;
+use chat::within;
 
 /// Values that a body may hold: a short body of many small ones would take
 /// many times its size in memory. As many as a command line can have words.
@@ -53,20 +55,21 @@ pub(super) struct PromptBody {
 
 impl ToolRequest {
     pub(super) fn parse(body: &[u8]) -> Checked<Self> {
-        let mut fields = Fields::parse(body)?;
+        let known = &["tool", "params", "sessionKey", "activeModel"];
+        let mut fields = Fields::parse(body, known)?;
         let tool = fields.required("tool", text)?;
         let params = fields.required("params", object)?;
         let session_key = fields.optional("sessionKey", text)?;
         // Which model asks changes nothing yet; it must be well-formed.
         fields.optional("activeModel", model)?;
-        fields.nothing_else()?;
         Ok(Self { tool, params: Value::Object(params), session_key })
     }
 }
 
 impl CommandRequest {
     pub(in crate::channel::http) fn parse(body: &[u8]) -> Checked<Self> {
-        let mut fields = Fields::parse(body)?;
+        let known = &["argv", "cwd", "env", "timeoutSeconds", "sessionKey"];
+        let mut fields = Fields::parse(body, known)?;
         let call = CommandCall {
             argv: fields.required("argv", argv)?,
             cwd: fields.optional("cwd", text)?.unwrap_or_default(),
@@ -74,57 +77,53 @@ impl CommandRequest {
             timeout: fields.optional("timeoutSeconds", seconds)?,
         };
         let session_key = fields.optional("sessionKey", text)?;
-        fields.nothing_else()?;
         Ok(Self { call, session_key })
     }
 }
 
 impl PromptBody {
     pub(super) fn parse(body: &[u8]) -> Checked<Self> {
-        let mut fields = Fields::parse(body)?;
+        let mut fields = Fields::parse(body, &["message", "sessionKey", "model"])?;
         let message = fields.required("message", text)?;
         let session_key = fields.optional("sessionKey", text)?;
         let model = fields.optional("model", model)?;
-        fields.nothing_else()?;
         Ok(Self { message, session_key, model })
     }
 }
 
 /// Body of `POST …/sessions/new`.
 pub(super) fn session_key(body: &[u8]) -> Checked<String> {
-    let mut fields = Fields::parse(body)?;
-    let key = fields.required("sessionKey", key)?;
-    fields.nothing_else()?;
-    Ok(key)
+    Fields::parse(body, &["sessionKey"])?.required("sessionKey", key)
 }
 
 /// Body of `POST …/sessions/resume`.
 pub(super) fn key_and_id(body: &[u8]) -> Checked<(String, String)> {
-    let mut fields = Fields::parse(body)?;
-    let pair = (fields.required("sessionKey", key)?, fields.required("sessionId", text)?);
-    fields.nothing_else()?;
-    Ok(pair)
+    let mut fields = Fields::parse(body, &["sessionKey", "sessionId"])?;
+    Ok((fields.required("sessionKey", key)?, fields.required("sessionId", text)?))
 }
 
 /// Body of `PATCH …/sessions/:key/name`.
 pub(super) fn session_name(body: &[u8]) -> Checked<String> {
-    let mut fields = Fields::parse(body)?;
-    let name = fields.required("name", text)?;
-    fields.nothing_else()?;
-    Ok(name)
+    Fields::parse(body, &["name"])?.required("name", text)
 }
 
 /// Body of `POST …/sessions/:key/steer`.
 pub(super) fn steering(body: &[u8]) -> Checked<String> {
-    let mut fields = Fields::parse(body)?;
-    let message = fields.required("message", text)?;
-    fields.nothing_else()?;
-    Ok(message)
+    Fields::parse(body, &["message"])?.required("message", text)
+}
+
+/// Body of what takes none, such as `POST …/sessions/:key/abort`: empty, or an
+/// object without fields.
+pub(super) fn nothing(body: &[u8]) -> Checked<()> {
+    match body.trim_ascii().is_empty() {
+        true => Ok(()),
+        false => Fields::parse(body, &[]).map(drop),
+    }
 }
 
 /// Body of `PATCH …/sessions/:key/model`.
 pub(super) fn model_choice(body: &[u8]) -> Checked<ModelRef> {
-    model_of(Fields::parse(body)?)
+    Fields::parse(body, MODEL)?.model()
 }
 
 /// The filters of `GET /api/audit`, as on the command line.
@@ -242,16 +241,27 @@ impl<'de> Visitor<'de> for Count<'_> {
     }
 }
 
+/// The fields of a model, where they are all there is.
+const MODEL: &[&str] = &["provider", "modelId"];
+
 /// The fields of a JSON object, taken out one by one.
 pub(super) struct Fields(Map<String, Value>);
 
 impl Fields {
-    pub(super) fn parse(body: &[u8]) -> Checked<Self> {
+    /// Those of a body, none of which is unknown.
+    pub(super) fn parse(body: &[u8], known: &[&str]) -> Checked<Self> {
         bounded(body)?;
         match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Ok(Self(fields)),
+            Ok(Value::Object(fields)) => Self::of(fields, known),
             Ok(_) => Err("the body must be a JSON object".into()),
             Err(error) => Err(format!("the body is not JSON: {error}")),
+        }
+    }
+
+    fn of(fields: Map<String, Value>, known: &[&str]) -> Checked<Self> {
+        match fields.keys().find(|it| !known.contains(&it.as_str())) {
+            None => Ok(Self(fields)),
+            Some(name) => Err(unknown(name, known)),
         }
     }
 
@@ -262,7 +272,7 @@ impl Fields {
     ) -> Checked<Option<T>> {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => read(value).map(Some).map_err(|it| format!("`{name}` {it}")),
+            Some(value) => within(name, read(value)).map(Some),
         }
     }
 
@@ -272,19 +282,21 @@ impl Fields {
 
     /// `provider` and `modelId`, which the configuration calls `model`.
     fn model(&mut self) -> Checked<ModelRef> {
-        let provider = self.required("provider", text)?;
-        if self.0.contains_key("model") && !self.0.contains_key("modelId") {
-            return Err("`modelId` is missing: `model` is called `modelId` here".into());
-        }
-        Ok(ModelRef { provider, model: self.required("modelId", text)? })
+        let (provider, model) = (self.required("provider", text)?, self.required("modelId", text)?);
+        Ok(ModelRef { provider, model })
     }
+}
 
-    pub(super) fn nothing_else(self) -> Checked<()> {
-        match self.0.keys().next() {
-            None => Ok(()),
-            Some(name) => Err(format!("`{name}` is not a field of this request")),
-        }
-    }
+/// A field that this request has not, with the one that may be meant: it is near,
+/// or begins so, as `modelId` and `timeoutSeconds` do.
+fn unknown(name: &str, known: &[&str]) -> String {
+    let begins = known.iter().copied().find(|it| !name.is_empty() && it.starts_with(name));
+    let hint = match nearest(name, known.iter().copied()).or(begins) {
+        Some(meant) => format!("; did you mean `{meant}`?"),
+        None if known.is_empty() => ", which takes none".to_owned(),
+        None => format!(", which takes `{}`", known.join("`, `")),
+    };
+    format!("`{name}` is not a field of this request{hint}")
 }
 
 pub(super) fn text(value: Value) -> Checked<String> {
@@ -314,13 +326,7 @@ fn object(value: Value) -> Checked<Map<String, Value>> {
 }
 
 fn model(value: Value) -> Checked<ModelRef> {
-    model_of(Fields(object(value)?))
-}
-
-fn model_of(mut fields: Fields) -> Checked<ModelRef> {
-    let model = fields.model()?;
-    fields.nothing_else()?;
-    Ok(model)
+    Fields::of(object(value)?, MODEL)?.model()
 }
 
 fn argv(value: Value) -> Checked<Vec<OsString>> {
@@ -453,7 +459,7 @@ mod tests {
         check(PromptBody::parse, "x", "JSON");
         check(PromptBody::parse, "{}", "`message`");
         check(PromptBody::parse, r#"{"message":["a"]}"#, "`message`");
-        check(PromptBody::parse, r#"{"message":"a","model":{"provider":"p"}}"#, "`modelId`");
+        check(PromptBody::parse, r#"{"message":"a","model":{"provider":"p"}}"#, "`model.modelId`");
     }
 
     #[test]
@@ -468,14 +474,41 @@ mod tests {
         check(session_name, r#"{"name":null}"#, "`name`");
         check(model_choice, "{}", "`provider`");
         check(model_choice, r#"{"provider":"p"}"#, "`modelId` is missing");
-        let called = "`model` is called `modelId` here";
-        check(model_choice, r#"{"provider":"p","model":"m"}"#, called);
-        let body = r#"{"message":"a","model":{"provider":"p","model":"m"}}"#;
-        check(PromptBody::parse, body, called);
         check(model_choice, r#"{"provider":"p","modelId":7}"#, "`modelId`");
         check(model_choice, r#"{"provider":"p","modelId":"m","x":1}"#, "`x`");
         let pair = Ok(("k".to_owned(), "i".to_owned()));
         assert_eq!(key_and_id(br#"{"sessionKey":"k","sessionId":"i"}"#), pair);
+    }
+
+    #[test]
+    fn a_field_that_is_not_known_is_named_with_the_one_that_is_meant() {
+        let of = |wrong: &str, meant: &str| {
+            format!("`{wrong}` is not a field of this request; did you mean `{meant}`?")
+        };
+        check(steering, r#"{"mesage":"a"}"#, &of("mesage", "message"));
+        check(steering, r#"{"message":"a","Message":"b"}"#, &of("Message", "message"));
+        check(steering, r#"{"message":"a","x":1}"#, "`x` is not a field of this request, which");
+        check(steering, r#"{"message":"a","":1}"#, "which takes `message`");
+        check(session_key, r#"{"sesionKey":"a"}"#, &of("sesionKey", "sessionKey"));
+        check(model_choice, r#"{"provider":"p","model":"m"}"#, &of("model", "modelId"));
+        let body = r#"{"message":"a","model":{"provider":"p","model":"m"}}"#;
+        check(PromptBody::parse, body, &of("model.model", "modelId"));
+        check(
+            CommandRequest::parse,
+            r#"{"argv":[],"timeout":1}"#,
+            &of("timeout", "timeoutSeconds"),
+        );
+    }
+
+    #[test]
+    fn what_takes_no_field_is_given_none() {
+        for body in ["", " \r\n", "{}"] {
+            assert_eq!(nothing(body.as_bytes()), Ok(()), "{body:?}");
+        }
+        let named = "`force` is not a field of this request, which takes none";
+        check(nothing, r#"{"force":true}"#, named);
+        check(nothing, "{nope", "JSON");
+        check(nothing, "[]", "object");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::config::ThinkingLevel;
 use crate::provider::tests::asked::{
     self, Asked, Form, HERE, call, exec, image, result, text, thought, user,
 };
-use crate::provider::tests::histories::{Dice, check_sent};
+use crate::provider::tests::histories::check_any_history;
 use crate::provider::{Provider, ToolDefinition, Wire};
 
 const FORM: Form = Form {
@@ -339,19 +339,11 @@ fn the_beginning_of_a_conversation_stays_the_same() {
 
 #[test]
 fn any_history_makes_a_body_that_the_provider_takes() {
-    let mut dice = Dice(7);
-    let models = ["claude-sonnet-4-5", "claude-opus-4-6", "x"];
-    for _ in 0..1_000 {
-        let history = dice.history(FORM.api, &models.map(|it| format!("acme/{it}")));
-        let place = dice.below(models.len());
-        let mut asked = asked(models[place]);
+    let models = ["acme/claude-sonnet-4-5", "acme/claude-opus-4-6", "acme/x"];
+    check_any_history(FORM, &models, "\"tool_use\"", |dice, asked| {
         asked.thinking = dice.one_of(&ThinkingLevel::ALL);
-        asked.facts.images = dice.one_of(&[None, Some(false), Some(true)]);
         asked.facts.max_tokens = dice.one_of(&[None, Some(1_500), Some(9_000), Some(64_000)]);
-        asked.is_stripped = dice.below(4) == 0;
         asked.system = dice.one_of(&["", " ", "Be kind."]);
         asked.tools = if dice.below(2) == 0 { vec![exec()] } else { Vec::new() };
-        let own = (!asked.is_stripped).then_some(place);
-        check_sent(&asked.sent(history.clone()), "\"tool_use\"", &history, own);
-    }
+    });
 }

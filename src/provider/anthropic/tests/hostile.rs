@@ -7,7 +7,8 @@ use super::decode::{
     answer_of, arguments, block, check, check_calls, check_fault, delta, end, finish, said, start,
     stop, stream, text, tool_use, whole,
 };
-use crate::message::{StopReason, Usage};
+use crate::message::StopReason;
+use crate::provider::tests::hostile::{ARGUMENTS, check_odd_tokens, check_too_deep};
 
 #[test]
 fn a_call_that_is_told_again_is_one() {
@@ -150,28 +151,17 @@ fn indices_may_be_anything() {
 
 #[test]
 fn arguments_too_deep_are_told_of_in_every_form() {
-    for levels in [65, 120, 127, 128, 1_000] {
-        let deep = "{\"a\":".repeat(levels - 1) + "{}" + &"}".repeat(levels - 1);
-        let text = [block(0, tool_use("a", json!({}))), arguments(0, &deep)];
-        let object = [block(0, tool_use("a", json!("DEEP")))];
-        let object = whole(&object, "").replace("\"DEEP\"", &deep);
-        for stream in [whole(&text, ""), object] {
-            let answer = answer_of(&stream).unwrap_or_else(|it| panic!("{}", it.fault));
-            let calls: Vec<&Value> = answer.message.tool_calls().map(|it| &it.arguments).collect();
-            assert_eq!(calls, [&json!({})], "{levels} levels");
-            assert!(answer.broken[0].why.contains("64 levels"), "{}", answer.broken[0].why);
-        }
-    }
+    let text = [block(0, tool_use("a", json!({}))), arguments(0, ARGUMENTS)];
+    let object = [block(0, tool_use("a", json!(ARGUMENTS)))];
+    check_too_deep([&whole(&text, ""), &whole(&object, "")], answer_of);
 }
 
 #[test]
 fn tokens_that_cannot_be_are_unknown() {
-    for odd in [json!(1e19), json!(-1), json!(0.5), json!("NaN"), json!("9".repeat(400))] {
-        for field in ["input_tokens", "output_tokens", "cache_read_input_tokens"] {
-            let mut last = finish("end_turn");
-            last["usage"][field] = odd.clone();
-            let answer = answer_of(&stream(&[start(), last, end()])).unwrap();
-            assert_eq!(answer.message.usage, Usage::default(), "{field}: {odd}");
-        }
-    }
+    let fields = ["input_tokens", "output_tokens", "cache_read_input_tokens"];
+    check_odd_tokens(&fields, |field, odd| {
+        let mut last = finish("end_turn");
+        last["usage"][field] = odd.clone();
+        answer_of(&stream(&[start(), last, end()]))
+    });
 }

@@ -76,6 +76,18 @@ fn text_comes_in_pieces() {
     check(&[last], said("a"), StopReason::Stop);
 }
 
+/// The protocol has it where arguments are asked for in pieces, which we never do.
+#[test]
+fn a_call_of_which_more_is_to_come_cuts_the_answer() {
+    let call = |goes_on: bool| {
+        parts(json!([{"functionCall": {"id": "a", "name": "exec", "willContinue": goes_on}}]))
+    };
+    let want = json!([called("a", "exec", json!({}))]);
+    check(&[call(true), finish("STOP")], want.clone(), StopReason::Length);
+    check(&[call(false), finish("STOP")], want, StopReason::ToolUse);
+    check_fault(&stream(&[text("a"), call(true)]), "cut", "cut off", "a");
+}
+
 #[test]
 fn comments_and_line_ends_change_nothing() {
     let plain = stream(&[text("a"), finish("STOP")]);

@@ -4,7 +4,8 @@
 use serde_json::{Value, json};
 
 use super::decode::{answer, called, check, check_fault, finish, parts, said, stream, text};
-use crate::message::{StopReason, Usage};
+use crate::message::StopReason;
+use crate::provider::tests::hostile::{ARGUMENTS, check_odd_tokens, check_too_deep};
 
 fn call(id: &str) -> Value {
     json!({"functionCall": {"id": id, "name": "exec", "args": {"x": 1}}})
@@ -81,29 +82,18 @@ fn what_is_of_another_shape_is_not_lost() {
 
 #[test]
 fn arguments_too_deep_are_told_of() {
-    for levels in [65, 114, 128, 200] {
-        let deep = "{\"a\":".repeat(levels - 1) + "{}" + &"}".repeat(levels - 1);
-        let call = json!({"functionCall": {"id": "a", "name": "exec", "args": "DEEP"}});
-        let pieces = stream(&[parts(json!([call])), finish("STOP")]);
-        for deep in [deep.clone(), json!(deep).to_string()] {
-            let stream = pieces.replace("\"DEEP\"", &deep);
-            let answer = answer(stream.as_bytes()).unwrap_or_else(|it| panic!("{}", it.fault));
-            let calls: Vec<&Value> = answer.message.tool_calls().map(|it| &it.arguments).collect();
-            assert_eq!(calls, [&json!({})], "{levels} levels");
-            assert!(answer.broken[0].why.contains("64 levels"), "{}", answer.broken[0].why);
-        }
-    }
+    let call = json!({"functionCall": {"id": "a", "name": "exec", "args": ARGUMENTS}});
+    let said = stream(&[parts(json!([call])), finish("STOP")]);
+    check_too_deep([&said, &said], |it| answer(it.as_bytes()));
 }
 
 #[test]
 fn tokens_that_cannot_be_are_unknown() {
-    for odd in [json!(1e19), json!(-1), json!(0.5), json!("NaN"), json!("9".repeat(400))] {
-        for field in ["promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount"] {
-            let mut last = finish("STOP");
-            last["usageMetadata"] = json!({"promptTokenCount": 7, "candidatesTokenCount": 3});
-            last["usageMetadata"][field] = odd.clone();
-            let answer = answer(stream(&[text("a"), last]).as_bytes()).unwrap();
-            assert_eq!(answer.message.usage, Usage::default(), "{field}: {odd}");
-        }
-    }
+    let fields = ["promptTokenCount", "candidatesTokenCount", "cachedContentTokenCount"];
+    check_odd_tokens(&fields, |field, odd| {
+        let mut last = finish("STOP");
+        last["usageMetadata"] = json!({"promptTokenCount": 7, "candidatesTokenCount": 3});
+        last["usageMetadata"][field] = odd.clone();
+        answer(stream(&[text("a"), last]).as_bytes())
+    });
 }

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
 use crate::worker::Worker;
 
 /// Longest time that a client may be silent; reached by a fault only.
@@ -132,6 +134,17 @@ impl Peer {
     pub(in crate::provider) fn answer(&mut self, text: &str) {
         self.begin(text);
         self.send("0\r\n\r\n");
+    }
+
+    /// Ends what it says, and goes on to listen.
+    pub(in crate::provider) fn say_no_more(&mut self) {
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Says nothing more and reads nothing more until the client hangs up.
+    pub(in crate::provider) fn wait_for_the_end_unread(&mut self) {
+        let mut fds = [PollFd::new(&self.stream, PollFlags::empty())];
+        let _ = poll(&mut fds, Timespec::try_from(PATIENT).ok().as_ref());
     }
 
     /// Says nothing more until the client hangs up.

@@ -1,4 +1,5 @@
-//! Whom a connection trusts, against the TLS server of openssl.
+//! Whom a connection trusts: files of certificates, what speaks no TLS, and the
+//! TLS server of openssl.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -135,4 +136,51 @@ fn both_sets_are_tried_where_there_are_two() {
     let mut roots = Roots::first(&target);
     assert_eq!((roots, roots.turn(&target), roots), (Roots::OfFile, true, Roots::BuiltIn));
     assert_eq!((roots.turn(&target), roots), (true, Roots::OfFile));
+}
+
+#[track_caller]
+fn check_file(text: &str, part: &str) {
+    let path = std::env::temp_dir().join(format!("beige-ca-{}-{}", std::process::id(), text.len()));
+    std::fs::write(&path, text).expect("write a file");
+    let got = certificates(&path).map(|it| it.len());
+    let _ = std::fs::remove_file(&path);
+    match got {
+        Ok(count) => assert_eq!(count.to_string(), part),
+        Err(what) => assert!(what.contains(part) && what.contains("beige-ca-"), "{what}"),
+    }
+}
+
+#[test]
+fn a_file_without_certificates_is_named() {
+    let pem = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+    check_file(&format!("{pem}# and\n{pem}"), "2");
+    check_file("", "holds no certificate");
+    check_file("hello", "holds no certificate");
+    check_file("-----BEGIN CERTIFICATE-----\nAAAA\n", "no PEM file");
+    let got = certificates(&PathBuf::from("/nonexistent/ca.pem")).map(|it| it.len());
+    assert!(got.is_err_and(|it| it.contains("/nonexistent/ca.pem cannot be read")));
+    let got = certificates(&std::env::temp_dir()).map(|it| it.len());
+    assert!(got.is_err_and(|it| it.contains("not a file")));
+}
+
+#[test]
+fn a_file_that_is_gone_at_the_call_is_our_fault() {
+    let mut endpoint = endpoint("https://model.test/v1".into());
+    endpoint.ca_file = Some("/nonexistent/ca.pem".into());
+    check_fault_of_ours(ask(&pool(&endpoint)), "`llm.providers.p.caFile`");
+}
+
+#[track_caller]
+fn check_fault_of_ours(got: Result<String, Fault>, part: &str) {
+    assert!(matches!(&got, Err(Fault::Ours(it)) if it.contains(part)), "{got:?}");
+}
+
+#[test]
+fn what_speaks_no_tls_is_named() {
+    let server = Server::start(|_, peer| {
+        peer.send("HTTP/1.1 400 Bad Request\r\n\r\n");
+        peer.wait_for_the_end();
+    });
+    let url = server.url().replace("http:", "https:");
+    check_fault(ask(&pool(&endpoint(url))), "unavailable", "no secure connection");
 }

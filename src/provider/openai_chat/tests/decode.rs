@@ -1,10 +1,11 @@
-//! Whole transcripts of servers, each cut at every place.
+//! Text, thinking and ends of small streams, each cut at every place, and what is
+//! counted in them; what their sisters (`calls`, `faults`) read streams with.
 
 use serde_json::{Value, json};
 
 use super::super::OpenAiChat;
 use crate::message::{StopReason, Usage};
-use crate::provider::tests::reading::{Reading, measured};
+use crate::provider::tests::reading::Reading;
 use crate::provider::{Delta, Failure, Provider};
 
 pub(super) const READING: Reading =
@@ -37,19 +38,6 @@ pub(super) fn answer(stream: &str) -> Result<(Value, StopReason, usize), Box<Fai
 #[track_caller]
 pub(super) fn check(chunks: &[Value], want: Value, stop: StopReason) {
     assert_eq!(answer(&stream(chunks)), Ok((want, stop, 0)));
-}
-
-#[track_caller]
-pub(super) fn check_calls(deltas: &[Value], want: &[(&str, &str, Value)]) {
-    let chunks: Vec<Value> = deltas
-        .iter()
-        .map(|it| delta(json!({ "tool_calls": it })))
-        .chain([finish("tool_calls")])
-        .collect();
-    let want = want.iter().map(|(id, name, arguments)| {
-        json!({"type": "toolCall", "id": id, "name": name, "arguments": arguments})
-    });
-    check(&chunks, want.collect(), StopReason::ToolUse);
 }
 
 /// A stream that fails: its category, part of its text, and the text so far.
@@ -151,200 +139,6 @@ fn thinking_comes_beside_or_within_the_content() {
 }
 
 #[test]
-fn calls_are_never_read_out_of_text() {
-    let text = "<tool_call>{\"name\": \"exec\"}</tool_call> [TOOL_CALLS] exec";
-    check(&[delta(json!({"content": text})), finish("stop")], said(text), StopReason::Stop);
-}
-
-#[test]
-fn pieces_find_their_call_by_index() {
-    check_calls(
-        &[
-            json!([{"index": 0, "id": "a", "type": "function", "function": {"name": "exec", "arguments": ""}}]),
-            json!([{"index": 1, "id": "b", "function": {"name": "read", "arguments": "{\"pa"}}]),
-            json!([{"index": 0, "function": {"arguments": "{\"x\""}}]),
-            json!([{"index": 1, "id": null, "function": {"name": null, "arguments": "th\":\"}\"}"}},
-                {"index": 0, "id": "", "function": {"name": "", "arguments": ":1}"}}]),
-        ],
-        &[("a", "exec", json!({"x": 1})), ("b", "read", json!({"path": "}"}))],
-    );
-}
-
-#[test]
-fn pieces_find_their_call_by_id_or_order() {
-    check_calls(
-        &[
-            json!([{"id": "a", "function": {"name": "exec", "arguments": "{"}}]),
-            json!([{"id": "b", "function": {"name": "read", "arguments": "{"}}]),
-            json!([{"id": "a", "function": {"arguments": "}"}}, {"id": "b", "function": {"arguments": "}"}}]),
-        ],
-        &[("a", "exec", json!({})), ("b", "read", json!({}))],
-    );
-    check_calls(
-        &[
-            json!([{"id": "a", "function": {"name": "exec", "arguments": "{\"x\":"}}]),
-            json!([{"function": {"arguments": "1}"}}]),
-        ],
-        &[("a", "exec", json!({"x": 1}))],
-    );
-    // The index comes later than the call, or only at first.
-    check_calls(
-        &[
-            json!([{"id": "a", "function": {"name": "exec"}}]),
-            json!([{"index": 0, "id": "a", "function": {"arguments": "{\"x\":"}}]),
-            json!([{"id": "a", "function": {"arguments": "1}"}}]),
-        ],
-        &[("a", "exec", json!({"x": 1}))],
-    );
-}
-
-/// Told anew with each piece, such a name would take the square of its length.
-#[test]
-fn a_name_in_pieces_without_end_is_told_no_further() {
-    let piece = |it| json!({"index": 0, "function": {"name": format!("{it}{}", "n".repeat(100))}});
-    let pieces: Vec<Value> = (0..2_000).map(piece).collect();
-    let (deltas, _) = READING.of([stream(&[delta(json!({ "tool_calls": pieces }))]).as_bytes()]);
-    let names = deltas.iter().filter_map(|it| match it {
-        Delta::ToolCall(it) => it.name.as_ref(),
-        _ => None,
-    });
-    let told: usize = names.map(String::len).sum();
-    assert!(told < 20_000, "{told} bytes");
-}
-
-#[test]
-fn several_calls_of_one_index_are_told_apart() {
-    check_calls(
-        &[
-            json!([{"index": 0, "id": "a", "function": {"name": "exec", "arguments": "{}"}}]),
-            json!([{"index": 0, "id": "b", "function": {"name": "exec", "arguments": "{\"x\":1}"}}]),
-        ],
-        &[("a", "exec", json!({})), ("b", "exec", json!({"x": 1}))],
-    );
-    // Its id is new in every piece.
-    check_calls(
-        &[
-            json!([{"index": 0, "id": "a", "function": {"name": "exec", "arguments": ""}}]),
-            json!([{"index": 0, "id": "b", "function": {"arguments": "{\"x\":"}}]),
-            json!([{"index": 0, "id": "c", "function": {"arguments": "1}"}}]),
-        ],
-        &[("a", "exec", json!({"x": 1}))],
-    );
-}
-
-#[test]
-fn whole_calls_as_objects_without_ids_are_accepted() {
-    let chunks = [
-        delta(json!({"tool_calls": [
-            {"function": {"name": "read", "arguments": {"path": "a"}}},
-            {"function": {"name": "read", "arguments": {}}},
-            {"function": {"name": "exec"}}]})),
-        delta(json!({"tool_calls": [{"function": {"name": "exec", "arguments": {"x": [1]}}}]})),
-        finish("stop"),
-    ];
-    let (content, stop, broken) = answer(&stream(&chunks)).unwrap();
-    let calls: Vec<(&Value, &Value)> =
-        content.as_array().unwrap().iter().map(|it| (&it["name"], &it["arguments"])).collect();
-    let want = [("read", json!({"path": "a"})), ("read", json!({})), ("exec", json!({"x": [1]}))];
-    let want: Vec<(Value, Value)> = want.map(|(name, it)| (json!(name), it)).into();
-    assert_eq!(calls, want.iter().map(|(name, it)| (name, it)).collect::<Vec<_>>());
-    assert_eq!((stop, broken), (StopReason::ToolUse, 0));
-    let ids: Vec<&str> =
-        content.as_array().unwrap().iter().filter_map(|it| it["id"].as_str()).collect();
-    assert!(ids[0] != ids[1] && ids.iter().all(|it| !it.is_empty()), "{ids:?}");
-}
-
-#[test]
-fn a_name_comes_whole_or_in_pieces_or_in_every_piece() {
-    for names in [["exec", "", ""], ["exec", "exec", "exec"], ["ex", "ec", ""], ["ex", "exec", ""]]
-    {
-        let piece = |name: &str, arguments: &str| {
-            json!([{"index": 0, "id": "a", "function":
-            {"name": name, "arguments": arguments}}])
-        };
-        check_calls(
-            &[piece(names[0], ""), piece(names[1], "{\"x\":"), piece(names[2], "1}")],
-            &[("a", "exec", json!({"x": 1}))],
-        );
-    }
-    // Without any id or index, the same name again is the same call.
-    let piece = |arguments: &str| json!([{"function": {"name": "exec", "arguments": arguments}}]);
-    let chunks = ["", "{\"x\":", "1}"].map(|it| delta(json!({ "tool_calls": piece(it) })));
-    let got = answer(&stream(&chunks)).unwrap().0;
-    assert_eq!(got[0]["arguments"], json!({"x": 1}));
-    assert_eq!(got[1], Value::Null);
-}
-
-#[test]
-fn arguments_that_say_nothing_are_none() {
-    for arguments in [json!(""), json!("null"), json!(null), json!({}), json!("{}"), json!(" ")] {
-        check_calls(
-            &[
-                json!([{"index": 0, "id": "a", "function": {"name": "exec", "arguments": arguments}}]),
-            ],
-            &[("a", "exec", json!({}))],
-        );
-    }
-    // An empty object that only holds the place of the text.
-    check_calls(
-        &[
-            json!([{"index": 0, "id": "a", "function": {"name": "exec", "arguments": {}}}]),
-            json!([{"index": 0, "function": {"arguments": "{\"x\":1}"}}]),
-        ],
-        &[("a", "exec", json!({"x": 1}))],
-    );
-}
-
-#[test]
-fn arguments_that_do_not_read_are_named_and_stored_as_none() {
-    for arguments in ["{\"command\": \"ls\"", "[1]", "ls"] {
-        let call =
-            json!([{"index": 0, "id": "a", "function": {"name": "exec", "arguments": arguments}}]);
-        let got = answer(&stream(&[delta(json!({ "tool_calls": call })), finish("tool_calls")]));
-        let want = json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {}}]);
-        assert_eq!(got, Ok((want, StopReason::ToolUse, 1)), "{arguments}");
-    }
-}
-
-#[test]
-fn the_old_form_of_a_call_reads_too() {
-    let chunks = [
-        delta(json!({"function_call": {"name": "exec", "arguments": "{\"x\":"}})),
-        delta(json!({"function_call": {"arguments": "1}"}})),
-        finish("function_call"),
-    ];
-    let (content, stop, _) = answer(&stream(&chunks)).unwrap();
-    assert_eq!((&content[0]["arguments"], stop), (&json!({"x": 1}), StopReason::ToolUse));
-}
-
-#[test]
-fn opaque_data_of_a_call_is_kept() {
-    let signature = json!({"google": {"thought_signature": "EjQK"}});
-    let call = |it: &str, signature: &Value| {
-        json!({"id": it, "extra_content": signature,
-        "function": {"name": "exec", "arguments": "{}"}})
-    };
-    let chunks = [
-        delta(json!({"tool_calls": [call("a", &signature), call("b", &Value::Null)]})),
-        finish("stop"),
-    ];
-    let want = json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {},
-            "thoughtSignature": "EjQK"},
-        {"type": "toolCall", "id": "b", "name": "exec", "arguments": {}}]);
-    check(&chunks, want, StopReason::ToolUse);
-    // It may come again, or after the call.
-    let chunks = [
-        delta(json!({"tool_calls": [call("a", &Value::Null)]})),
-        delta(json!({"tool_calls": [{"extra_content": signature}]})),
-        delta(json!({"tool_calls": [{"id": "a", "extra_content": signature}]})),
-        finish("stop"),
-    ];
-    let want = json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {},
-        "thoughtSignature": "EjQK"}]);
-    check(&chunks, want, StopReason::ToolUse);
-}
-
-#[test]
 fn the_stop_reason_goes_by_what_came() {
     let text = delta(json!({"content": "a"}));
     for (reason, stop) in [
@@ -359,59 +153,6 @@ fn the_stop_reason_goes_by_what_came() {
     }
     check(&[finish("stop")], json!([]), StopReason::Stop);
     check(&[delta(json!({"refusal": "No."})), finish("stop")], said("No."), StopReason::Stop);
-}
-
-#[test]
-fn a_filtered_answer_is_refused_with_what_had_come() {
-    let stream = stream(&[delta(json!({"content": "a"})), finish("content_filter")]);
-    check_fault(&stream, "refused", "the provider `acme` withheld", "a");
-}
-
-#[test]
-fn an_error_in_the_stream_fails_the_call_at_once() {
-    let text = delta(json!({"content": "a"}));
-    let open = |event: &str| format!("data: {text}\n\n{event}\n\n");
-    let error = json!({"error": {"code": 502, "message": "gone"}, "choices": []});
-    check_fault(&open(&format!("data: {error}")), "unavailable", "error: gone", "a");
-    check_fault(&format!("data: {error}\n\ndata: [DONE]\n\n"), "unavailable", "gone", "");
-    check_fault(&open("data: {\"error\":\"boom\"}"), "unavailable", "boom", "a");
-    check_fault(&open("event: error\ndata: M"), "unavailable", "M", "a");
-    let typed = r#"event: error
-data: {"type":"error","error":{"type":"overloaded_error","message":"M"}}"#;
-    check_fault(&open(typed), "unavailable", "M", "a");
-    let flat = r#"data: {"object":"error","message":"Rate limit","type":"x","code":429}"#;
-    check_fault(&open(flat), "rate_limit", "Rate limit", "a");
-    let long = json!({"error": {"code": "context_length_exceeded", "message": "long"}});
-    check_fault(&open(&format!("data: {long}")), "context_length", "long", "a");
-    check_fault(&open(&format!("data: {}", finish("error"))), "unavailable", "`error`", "a");
-    let in_choice = json!({"choices": [{"error": {"code": 503, "message": "M"}, "delta": {},
-        "finish_reason": "error"}]});
-    check_fault(&open(&format!("data: {in_choice}")), "unavailable", "M", "a");
-}
-
-/// The event is told of while the other side keeps the connection open.
-#[test]
-fn an_error_does_not_wait_for_the_end() {
-    let mut decoder = OpenAiChat::new("acme").decoder();
-    let fed = decoder.feed(b"event: error\ndata: {\"message\":\"M\"}\n\n", &mut Vec::new());
-    assert!(fed.is_err_and(|it| it.to_string().contains("M")));
-}
-
-#[test]
-fn what_the_model_says_about_errors_is_no_error() {
-    let text = "Context overflow: prompt too large, rate limit, overloaded";
-    check(&[delta(json!({"content": text})), finish("stop")], said(text), StopReason::Stop);
-}
-
-#[test]
-fn a_piece_that_does_not_read_fails_the_call() {
-    let text = delta(json!({"content": "a"}));
-    let open = |event: &str| format!("data: {text}\n\ndata: {event}\n\ndata: [DONE]\n\n");
-    check_fault(&open("{\"choices\":[{\"del"), "unavailable", "not valid JSON", "a");
-    check_fault(&open("junk"), "unavailable", "junk", "a");
-    check_fault(&open("7"), "unavailable", "not an object", "a");
-    check_fault(&open(&"[".repeat(10_000)[..200]), "unavailable", "not valid JSON", "a");
-    assert_eq!(answer(&open("")), Ok((said("a"), StopReason::Stop, 0)));
 }
 
 fn usage(value: Value) -> Vec<Usage> {
@@ -489,29 +230,6 @@ fn an_answer_that_is_not_streamed_reads_too() {
 }
 
 #[test]
-fn a_body_that_is_no_answer_is_told_of() {
-    check_fault("{\"error\":{\"message\":\"M\",\"code\":401}}", "refused", "apiKey", "");
-    check_fault("[{\"error\":{\"message\":\"M\",\"code\":429}}]", "rate_limit", "M", "");
-    check_fault("{\"detail\":\"Not Found\"}", "unavailable", "Not Found", "");
-    check_fault("{\"choices\":[{\"message\":{\"cont", "unavailable", "not valid JSON", "");
-    check_fault("{}", "unavailable", "no message", "");
-    check_fault("<html>", "refused", "llm.providers.acme.baseUrl", "");
-}
-
-#[test]
-fn an_answer_without_end_is_refused() {
-    let text = "x".repeat(1024 * 1024);
-    let chunk = format!("data: {}\n\n", delta(json!({ "content": text })));
-    let mut decoder = measured(OpenAiChat::new("acme").decoder());
-    let fed = (0..17).map(|_| decoder.feed(chunk.as_bytes(), &mut Vec::new()));
-    assert_eq!(fed.filter(Result::is_err).count(), 1);
-    let call = |index: u64| json!([{"index": index, "id": index.to_string()}]);
-    let calls: Vec<Value> = (0..1_100).map(|it| delta(json!({ "tool_calls": call(it) }))).collect();
-    let (_, ended) = READING.of(stream(&calls).as_bytes().chunks(4_096));
-    assert!(ended.is_err_and(|it| it.to_string().contains("tool calls")));
-}
-
-#[test]
 fn half_a_character_costs_no_answer() {
     let pieces = [
         r#"{"choices":[{"delta":{"content":"a\ud83d"}}]}"#,
@@ -521,24 +239,4 @@ fn half_a_character_costs_no_answer() {
     let end = format!("data: {}\n\n", finish("stop"));
     let got = answer(&format!("{pieces}{end}"));
     assert_eq!(got, Ok((said("a\u{fffd}\u{fffd}b"), StopReason::Stop, 0)));
-}
-
-/// Each value takes memory of its own, many times its text.
-#[test]
-fn an_event_of_too_many_values_is_refused_unread() {
-    let many = |it: &str| format!("{{\"x\":[{}0]}}", it.repeat(100_000));
-    let error = format!("event: error\ndata: {}\n\n", many("0,"));
-    for stream in [many("[0],"), format!("data: {}\n\n", many("{},")), error] {
-        let (got, ended) = READING.of(stream.as_bytes().chunks(4_096));
-        assert_eq!(got, []);
-        let text = ended.map_or_else(|it| it.to_string(), |_| String::new());
-        assert!(text.contains("values") || text.contains("[0,0,"), "{text}");
-    }
-}
-
-/// What is cut is marked, so that half a secret is known to be one.
-#[test]
-fn a_piece_that_is_shown_in_part_says_so() {
-    let junk = "x".repeat(1_000);
-    check_fault(&format!("data: {junk}\n\n"), "unavailable", &format!("{}…", &junk[..100]), "");
 }

@@ -3,7 +3,8 @@
 
 use serde_json::{Value, json};
 
-use super::decode::{answer, check, check_calls, check_fault, delta, finish, said, stream};
+use super::calls::check_calls;
+use super::decode::{answer, check, check_fault, delta, finish, said, stream};
 use crate::message::StopReason;
 
 fn call(index: u64, id: &str, arguments: &str) -> Value {

@@ -87,6 +87,12 @@ impl Kind {
     }
 }
 
+/// Whether its server says of an item that stands here as a whole that it is not.
+/// Some leave it "in progress" for good, which says nothing.
+pub(super) fn is_cut(item: &Value) -> bool {
+    ["incomplete", "failed", "cancelled"].contains(&text(item, "status"))
+}
+
 /// Which part of its item an event is of, where it says so.
 pub(super) fn part_of(event: &Value) -> Option<Part> {
     let index = |field: &str| event.get(field).and_then(number);

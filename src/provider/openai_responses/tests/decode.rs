@@ -71,6 +71,42 @@ fn how_it_ends_goes_by_its_own_word() {
     check_fault(&filtered, "refused", "the provider `acme` withheld", Some("a"));
 }
 
+/// An answer that calls itself whole, with two calls, of which the second ends
+/// with this status: by its own event, in the output at the end, or in both.
+#[track_caller]
+fn check_call(by_event: Option<&str>, at_the_end: Option<&str>, stop: &str) {
+    let call = |id: &str, status: Option<&str>| {
+        json!({"type": "function_call", "id": format!("fc_{id}"), "call_id": id,
+            "name": "exec", "arguments": "{}", "status": status})
+    };
+    let done = |place: u64, item: Value| {
+        event("output_item.done", json!({"output_index": place, "item": item}))
+    };
+    let mut stream = done(0, call("a", Some("completed")));
+    if by_event.is_some() {
+        stream += &done(1, call("b", by_event));
+    }
+    let output = at_the_end.map(|it| json!([call("a", Some("completed")), call("b", Some(it))]));
+    stream += &end("completed", json!({"status": "completed", "output": output}));
+    let got = outcome(stream.as_bytes());
+    assert_eq!(got["stopReason"], stop, "{stream}");
+    assert_eq!(got["content"].as_array().map(Vec::len), Some(2), "{stream}");
+}
+
+#[test]
+fn a_call_that_its_server_says_is_not_whole_cuts_the_answer() {
+    for cut in ["incomplete", "failed", "cancelled"] {
+        check_call(Some(cut), None, "length");
+        check_call(None, Some(cut), "length");
+        check_call(Some("completed"), Some(cut), "length");
+        check_call(Some(cut), Some("completed"), "length");
+    }
+    for whole in ["completed", "in_progress", "", "odd"] {
+        check_call(Some(whole), None, "toolUse");
+        check_call(None, Some(whole), "toolUse");
+    }
+}
+
 /// The event is told of while the other side keeps the connection open.
 #[test]
 fn a_failure_is_told_at_once_with_its_reason() {

@@ -8,7 +8,7 @@ use super::form::check_form;
 use crate::config::ThinkingLevel;
 use crate::provider::ToolDefinition;
 use crate::provider::tests::asked::{Asked, Form, HERE, image, result};
-use crate::provider::tests::histories::{Dice, check_sent};
+use crate::provider::tests::histories::check_any_history;
 
 const FORM: Form = Form {
     api: "openai-responses",
@@ -340,16 +340,5 @@ fn a_made_up_tool_name_and_odd_arguments_are_sent_as_what_is_taken() {
 
 #[test]
 fn any_history_makes_a_body_that_a_strict_server_takes() {
-    let mut dice = Dice(7);
-    let models = ["acme/m", "vllm/m"];
-    for _ in 0..1_000 {
-        let history = dice.history(FORM.api, &models);
-        let place = dice.below(models.len());
-        let (provider, model) = models[place].split_once('/').unwrap();
-        let mut asked = asked(provider, model);
-        asked.facts.images = dice.one_of(&[None, Some(false), Some(true)]);
-        asked.is_stripped = dice.below(4) == 0;
-        let own = (!asked.is_stripped).then_some(place);
-        check_sent(&asked.sent(history.clone()), "\"type\":\"function_call\"", &history, own);
-    }
+    check_any_history(FORM, &["acme/m", "vllm/m"], "\"type\":\"function_call\"", |_, _| ());
 }

@@ -11,6 +11,9 @@ use crate::gateway::ChatRequest;
 use crate::message::{Block, Content, Message};
 use crate::provider::ToolDefinition;
 
+/// What a body has.
+const FIELDS: &[&str] = &["agentName", "provider", "modelId", "context", "options", "sessionKey"];
+
 /// What is asked, and how it is to be told.
 #[derive(Debug, PartialEq)]
 pub(in crate::channel::http) struct ChatBody {
@@ -36,13 +39,12 @@ struct Options {
 
 impl ChatBody {
     pub(in crate::channel::http) fn parse(body: &[u8]) -> Checked<Self> {
-        let mut fields = Fields::parse(body)?;
+        let mut fields = Fields::parse(body, FIELDS)?;
         let agent = fields.required("agentName", text)?;
         let model = fields.model()?;
         let context = fields.required("context", object)?;
         let options = fields.optional("options", object)?.unwrap_or_default();
         let session_key = fields.optional("sessionKey", key)?;
-        fields.nothing_else()?;
         let Context { system, messages, tools } = within("context", Context::of(context))?;
         let options = within("options", Options::of(options))?;
         let Options { thinking, max_tokens, temperature, has_partial } = options;
@@ -89,7 +91,7 @@ impl Options {
 }
 
 /// What is wrong with something inside of that field.
-fn within<T>(name: &str, read: Checked<T>) -> Checked<T> {
+pub(super) fn within<T>(name: &str, read: Checked<T>) -> Checked<T> {
     read.map_err(|wrong| match wrong.strip_prefix('`') {
         Some(rest) => format!("`{name}.{rest}"),
         None => format!("`{name}` {wrong}"),
