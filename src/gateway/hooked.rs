@@ -81,11 +81,17 @@ impl Handle {
         match what {
             Said::Prompt(message) => {
                 let made = refusal_apart(plugins.pre_prompt(message.clone(), &at, cancel))?;
-                Ok(made.map_or_else(|reason| Made::Refused { message, reason }, Made::Prompt))
+                Ok(match made {
+                    Err(reason) => Made::Refused { message, reason },
+                    Ok(made) => Made::Prompt(self.without_secrets(made, &message)),
+                })
             }
             Said::Response(response) => {
                 let made = refusal_apart(plugins.post_response(response.clone(), &at, cancel))?;
-                Ok(made.map_or_else(|reason| Made::Withheld { response, reason }, Made::Response))
+                Ok(match made {
+                    Err(reason) => Made::Withheld { response, reason },
+                    Ok(made) => Made::Response(self.mask(&made)),
+                })
             }
             Said::Created => {
                 plugins.tell_of_session(Hook::SessionCreated, &at, cancel);
@@ -96,6 +102,13 @@ impl Handle {
                 Ok(Made::Nothing)
             }
         }
+    }
+
+    /// What a client said itself stays as it is.
+    fn without_secrets(&self, made: Prompted, said: &str) -> Prompted {
+        let Prompted { message, context } = made;
+        let message = if message == said { message } else { self.mask(&message) };
+        Prompted { message, context: self.mask(&context) }
     }
 }
 

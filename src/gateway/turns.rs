@@ -94,6 +94,7 @@ pub(super) fn run(
     let mut each = |event: TurnEvent| {
         if event.is_last() {
             ended.set(true);
+            close_ears(work);
             if let Task::Answer(request) = &work.task {
                 engine.meter.turn_ended(&event);
                 log_end(engine, request, first.as_ref(), &event);
@@ -156,7 +157,7 @@ fn try_run(
         Task::Answer(request) => match engine.guarded(request, key, cancel)? {
             Ok(prompted) => prompted,
             Err(reason) => {
-                refuse(work, reason, events);
+                events(TurnEvent::Blocked { reason });
                 return Ok(());
             }
         },
@@ -202,14 +203,14 @@ fn try_run(
     }
 }
 
-/// The end of a prompt that a plugin refuses, and of what was said to it.
-fn refuse(work: &Work, reason: String, events: &mut dyn FnMut(TurnEvent)) {
+/// From now on nobody can say anything more to it. A turn that ran has heard
+/// all; of one that was refused before, the log tells.
+fn close_ears(work: &Work) {
     let unheard = work.steering.close().len();
     if unheard > 0 {
         let session = &work.session;
-        log::warn!("{unheard} messages to the refused prompt in `{session}` are refused with it");
+        log::warn!("{unheard} messages to the prompt in `{session}` are refused with it");
     }
-    events(TurnEvent::Blocked { reason });
 }
 
 /// The models that may answer: from the wanted one on, or all. One that the

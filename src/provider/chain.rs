@@ -333,6 +333,8 @@ mod tests {
         /// What comes of each call, and whether some of it is seen.
         calls: VecDeque<Result<(), (Fault, bool)>>,
         told: Vec<String>,
+        /// The model before, and why another one follows.
+        switches: Vec<(String, Option<Fault>)>,
         waits: u32,
         shrinks: u32,
         is_final: bool,
@@ -367,8 +369,9 @@ mod tests {
             self.waits += 1;
         }
 
-        fn falls_back(&mut self, _: &ModelChoice, to: &ModelChoice, _: Option<&Fault>) {
+        fn falls_back(&mut self, from: &ModelChoice, to: &ModelChoice, why: Option<&Fault>) {
             self.told.push(format!("to {}", to.model.model));
+            self.switches.push((from.model.model.clone(), why.cloned()));
         }
 
         fn shrink(&mut self, _: &ModelChoice, before: u32) -> Result<bool, String> {
@@ -503,5 +506,22 @@ mod tests {
         let (end, told) = run(script, vec![unavailable(true), unavailable(true)], &cancel);
         assert_eq!(end, Some(End::CalledOff));
         assert_eq!(told, "a, retry 1 now: down, to b, b, retry 2 later: down");
+    }
+
+    #[test]
+    fn another_model_is_told_of_with_why_the_one_before_did_not_answer() {
+        let (health, models) = (health(), [choice("a"), choice("b")]);
+        let choices: Vec<&ModelChoice> = models.iter().collect();
+        let limited = || Fault::RateLimited(Some(60_000), "slowly".into());
+        let switches = |calls: Calls| {
+            let mut script = Script { calls: calls.into(), ..Script::default() };
+            let ended = Chain::new(&choices, &health).answer(&mut script, &Cancel::never());
+            assert!(ended.is_ok());
+            script.switches
+        };
+        let told = switches(vec![Err((limited(), false)), Ok(())]);
+        assert_eq!(told, [("a".to_owned(), Some(limited()))]);
+        // It cools down still, and is not asked at all.
+        assert_eq!(switches(vec![Ok(())]), [("a".to_owned(), None)]);
     }
 }

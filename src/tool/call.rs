@@ -205,3 +205,46 @@ impl Answer {
         self.exit.as_ref().map(|it| it.code)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture() -> Content {
+        Content::Image { data: "x".into(), mime_type: "image/png".into() }
+    }
+
+    #[track_caller]
+    fn check(answer: &Answer, output: &str, exit_code: i32, want: (&[Content], bool)) {
+        let outcome = Outcome { output: output.into(), exit_code };
+        let changed = answer.clone().with(outcome);
+        assert_eq!((&changed.content[..], changed.is_error), want);
+        assert_eq!(changed.exit_code(), answer.exit.as_ref().map(|_| exit_code));
+    }
+
+    #[test]
+    fn what_a_plugin_changes_is_changed_and_nothing_else() {
+        let text = |text: &str| Content::Text { text: text.into() };
+        let told = Answer::text("a");
+        check(&told, "b", 0, (&[text("b")], false));
+        check(&told, "a", 3, (&[text("a")], true));
+        let failed = Answer::error("a");
+        check(&failed, "b", 1, (&[text("b")], true));
+        check(&failed, "a", 0, (&[text("a")], false));
+        let shown = Answer { content: vec![picture()], ..Answer::text("") };
+        check(&shown, "", 0, (&[picture()], false));
+        check(&shown, "b", 0, (&[text("b"), picture()], false));
+        let exit = Exit {
+            code: 0,
+            timed_out: false,
+            cancelled: true,
+            note: None,
+            saved: None,
+            duration: Duration::ZERO,
+        };
+        // Called off, though it ended by itself: it stays a failure.
+        let called_off = Answer { exit: Some(exit), is_error: true, ..Answer::text("a") };
+        check(&called_off, "b", 0, (&[text("b")], true));
+        check(&called_off, "b", 7, (&[text("b")], true));
+    }
+}

@@ -181,16 +181,12 @@ struct TestHands {
     /// Stands before each answer.
     before: &'static str,
     model_calls: RefCell<Vec<ModelCallEnd>>,
-    switches: RefCell<Vec<String>>,
     /// Why nobody gets an answer.
     withholds: Option<&'static str>,
 }
 
 impl Hands for TestHands {
-    fn model_switches(&self, switch: &ModelSwitch<'_>, _: &Cancel) {
-        let said = format!("{} to {}: {:?}", switch.from.model, switch.to.model, switch.reason);
-        self.switches.borrow_mut().push(said);
-    }
+    fn model_switches(&self, _: &ModelSwitch<'_>, _: &Cancel) {}
 
     fn response(&self, response: String, _: &Cancel) -> Result<String, String> {
         self.withholds.map_or(Ok(response), |why| Err(why.to_owned()))

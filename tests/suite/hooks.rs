@@ -145,7 +145,7 @@ fn a_guard_sees_every_call_of_a_tool_on_every_path() {
         assert_eq!(inside.stderr.trim_end(), REFUSED);
         let changed = world.sh("w a treasure").expect(7);
         assert_eq!(changed.stderr.trim_end(), "nothing here");
-        assert_eq!(world.sh("w a; notes list").expect(0).text(), "a\n");
+        assert_eq!(world.sh("w a; notes list").expect(0).text(), "a\nno notes\n");
         // The four tools by HTTP.
         let body = json!({"tool": "exec", "params": {"command": "echo forbidden"}});
         let reply = world.post("/api/agents/a/exec", &body);
@@ -261,6 +261,11 @@ fn a_prompt_is_changed_or_refused_and_an_answer_changed_or_withheld() {
     assert_eq!(server.asked().len(), before);
     let map = fs::read_to_string(world.home().join("sessions/session-map.json")).expect("a map");
     assert!(!map.contains("api:2"), "{map}");
+    // The same without a gateway.
+    world.run(["gateway", "stop"]).expect(0);
+    let refused = world.run(["prompt", "a", "BLOCK", "me"]).expect(1);
+    assert!(refused.stderr.contains("not today"), "{}", refused.stderr);
+    assert_eq!(server.asked().len(), before);
 }
 
 #[test]

@@ -173,3 +173,14 @@ impl Hands for Watching {
         Ok(Box::new(|_| ()))
     }
 }
+
+#[test]
+fn an_answer_that_is_withheld_is_in_the_session_alone() -> Result<()> {
+    let place = Place::new(&line(&[text("secret")]))?;
+    let hands = TestHands { withholds: Some("a plugin says no"), ..TestHands::default() };
+    let told = place.run("hi", &hands, &Cancel::never())?;
+    let note = Some("a plugin says no".to_owned());
+    assert_eq!(told.events.last(), Some(&TurnEvent::Done { response: String::new(), note }));
+    assert_eq!(place.stored()?, ["user hi", "answer secret"]);
+    Ok(())
+}
