@@ -263,7 +263,7 @@ fn a_prompt_is_changed_or_refused_and_an_answer_changed_or_withheld() {
     assert!(!map.contains("api:2"), "{map}");
     // The same without a gateway.
     world.run(["gateway", "stop"]).expect(0);
-    let refused = world.run(["prompt", "a", "BLOCK", "me"]).expect(1);
+    let refused = world.run(["prompt", "a", "BLOCK me"]).expect(1);
     assert!(refused.stderr.contains("not today"), "{}", refused.stderr);
     assert_eq!(server.asked().len(), before);
 }
