@@ -123,6 +123,10 @@ fn found(invocation: &Invocation, asked: Asked<'_>) -> Vec<String> {
             config.map(|it| models(&it, asked.agent)).unwrap_or_default()
         }
         Word::Session => sessions(invocation, asked.agent),
+        Word::Plugin => {
+            let config = config(invocation, asked.config);
+            config.map(|it| it.plugins.into_iter().map(|it| it.name).collect()).unwrap_or_default()
+        }
         _ => Vec::new(),
     }
 }
@@ -279,7 +283,7 @@ impl Place {
     fn of_kind(&self, kind: Word, found: &dyn Fn(Asked<'_>) -> Vec<String>) -> Vec<String> {
         match kind {
             Word::Any => Vec::new(),
-            Word::Agent | Word::Session | Word::Model => {
+            Word::Agent | Word::Session | Word::Model | Word::Plugin => {
                 let (agent, config) = (self.agent.as_deref(), self.config.clone());
                 found(Asked { kind, agent, config })
             }

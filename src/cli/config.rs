@@ -30,8 +30,8 @@ Usage: beige config check [--strict] [--json]
        beige config schema [--strict] [--json]
 
   check   prints every finding, one a line: FILE:LINE:COLUMN: key.path: text;
-          once the file itself is sound, also those in the plugins and
-          cassettes that it names
+          once the file itself is sound, also those in the plugins, skills
+          and cassettes that it names
   show    prints the whole configuration as JSON, with its defaults and with
           paths and sizes as they count, secrets as ••••
   schema  prints a JSON Schema (draft 07) of what a configuration may hold, for
@@ -173,7 +173,7 @@ pub(super) fn sound(invocation: &Invocation) -> Result<Option<Config>> {
 }
 
 /// An error of all that no gateway starts with: what is wrong with the file,
-/// and if it is sound, with plugins and the tools of agents. Cassettes may be
+/// and if it is sound, with plugins, skills and what agents have of them. Cassettes may be
 /// mended while it runs. Warnings are told.
 pub(super) fn check_start(invocation: &Invocation) -> Result<()> {
     let report = examine_but_providers(invocation)?.report;
@@ -186,14 +186,16 @@ pub(super) fn check_start(invocation: &Invocation) -> Result<()> {
     Ok(())
 }
 
-/// What is wrong with the plugins that a sound file names and with the tools
-/// of agents, and what a one-shot does not warn of each time.
+/// What is wrong with the plugins and skills that a sound file names and with
+/// what agents have of them, and what a one-shot does not warn of each time.
 fn beyond(config: &Config, unmasked: &[KeyPath]) -> Findings {
     let mut findings = Findings::default();
     for path in unmasked {
         findings.warn(path, UNMASKED);
     }
-    plugin::Registry::examine(&config.plugins, &config.agents, &config.home, &mut findings);
+    let Config { plugins, skills, agents, home, .. } = config;
+    let registry = plugin::Registry::examine(plugins, agents, home, &mut findings);
+    plugin::Skills::examine(skills, agents, home, &registry, &mut findings);
     let providers = provider::Registry::new(&config.providers);
     providers.examine_costs(config.agents.values(), &mut findings);
     providers.examine_models(&config.agents, &mut findings);

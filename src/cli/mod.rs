@@ -13,6 +13,7 @@ mod gateway;
 mod logger;
 mod man;
 mod output;
+mod plugins;
 mod process;
 mod prompt;
 mod sandbox;
@@ -49,6 +50,7 @@ const COMMANDS: &[&Command] = &[
     &sessions::COMMAND,
     &audit::COMMAND,
     &usage::COMMAND,
+    &plugins::COMMAND,
     &config::COMMAND,
     &doctor::COMMAND,
     &completions::COMMAND,

@@ -57,6 +57,8 @@ pub enum Word {
     Session,
     /// A model, as provider/model.
     Model,
+    /// A plugin of the configuration.
+    Plugin,
     /// A file of the host.
     File,
     /// `--`, then a program and its arguments.

@@ -29,6 +29,11 @@ pub(crate) fn fill_in(value: &mut Value, config: &Config) {
             }
         }
     }
+    for (name, folder) in &config.skills {
+        if let Some(entry) = object(value, &["skills", name]) {
+            entry.insert("path".into(), shown(folder));
+        }
+    }
     if let Some(gateway) = object(value, &["gateway"]) {
         gateway.insert("logFile".into(), shown(&config.gateway.log_file));
     }

@@ -24,7 +24,12 @@ pub struct Held(File);
 pub fn hold(path: &Path, longest: Duration) -> Result<Held> {
     let file = open_own(path, OpenOptions::new().create(true).append(true))
         .during(Kind::Internal, format!("lock {}", path.display()))?;
-    wait(path, Instant::now() + longest, || file.try_lock())?;
+    hold_opened(file, path, Instant::now() + longest)
+}
+
+/// The same with a file that is open already, until that moment.
+pub(crate) fn hold_opened(file: File, path: &Path, deadline: Instant) -> Result<Held> {
+    wait(path, deadline, || file.try_lock())?;
     Ok(Held(file))
 }
 
@@ -51,6 +56,13 @@ pub fn wait(
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
+    }
+}
+
+impl Held {
+    /// The file that is locked.
+    pub(crate) fn file(&self) -> &File {
+        &self.0
     }
 }
 

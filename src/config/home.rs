@@ -111,6 +111,21 @@ impl Home {
         self.agent(agent).join("first-start")
     }
 
+    /// Plugins that were installed, a folder each.
+    pub fn plugins(&self) -> PathBuf {
+        self.root.join("plugins")
+    }
+
+    /// What was installed with several plugins in it, a folder each.
+    pub fn plugin_packages(&self) -> PathBuf {
+        self.root.join("packages")
+    }
+
+    /// Held while plugins are installed, updated or removed.
+    pub fn plugins_lock(&self) -> PathBuf {
+        self.data().join("plugins.lock")
+    }
+
     /// State that programs keep.
     pub fn data(&self) -> PathBuf {
         self.root.join("data")
@@ -154,6 +169,11 @@ impl Home {
     /// Where a plugin without a folder of its own runs.
     pub fn plugin_files(&self, plugin: &str) -> PathBuf {
         self.data().join("plugins").join(plugin)
+    }
+
+    /// Filtered copy of a skill's files, mounted at `/skills/NAME`.
+    pub fn skill(&self, skill: &str) -> PathBuf {
+        self.data().join("skills").join(skill)
     }
 
     /// What is known of an agent's sandbox, for whoever takes it over.
@@ -237,6 +257,7 @@ impl Home {
             self.data(),
             self.data().join("sandboxes"),
             self.data().join("packages"),
+            self.data().join("skills"),
             self.logs(),
             self.sessions(),
         ] {

@@ -5,7 +5,11 @@
 //!
 //! The way of a file: `source` (text, JSON) → `position` (where things stand)
 //! → `substitute` → `check` along `schema` → `assemble` (rules between fields,
-//! paths, typed values), all of it driven by `load`.
+//! paths, typed values), all of it driven by `load`. The way back is `edit`
+//! (changes that keep a person's text), driven by `amend` (which writes them).
+
+mod amend;
+mod edit;
 
 pub mod file_lock;
 pub mod home;
@@ -32,12 +36,16 @@ mod substitute;
 #[cfg(test)]
 mod sample;
 
+pub use amend::{amend, as_written, folder_of, literal};
+pub use edit::{Draft, Written};
 pub use home::Home;
 pub use json_schema::json_schema;
 pub use key_path::{KeyPath, Position, Step};
 pub use load::{Examined, Loaded, Surroundings, examine, load, load_in, locate};
 pub use nearest::nearest;
 pub use report::{Finding, Findings, Report, Severity};
+pub use secrets::looks_secret;
+pub(crate) use source::read_bounded;
 pub use substitute::Environment;
 pub use types::{
     Agent, Api, Config, Endpoint, Gateway, HOSTS_OWN_NETWORK, Limits, LongPrompt, ModelChoice,

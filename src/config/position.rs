@@ -172,13 +172,13 @@ impl Reader<'_> {
 
 /// A key as the parser reads it: the parser itself is asked, so that the two
 /// never differ about an escape.
-fn decode_key(token: &str) -> Option<String> {
+pub(crate) fn decode_key(token: &str) -> Option<String> {
     let object: BTreeMap<String, IgnoredAny> = json5::from_str(&format!("{{{token}:0}}")).ok()?;
     object.into_keys().next()
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum TokenKind {
+pub(crate) enum TokenKind {
     Open,
     Close,
     Colon,
@@ -188,21 +188,21 @@ enum TokenKind {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Token<'a> {
-    kind: TokenKind,
-    start: usize,
-    text: &'a str,
+pub(crate) struct Token<'a> {
+    pub(crate) kind: TokenKind,
+    pub(crate) start: usize,
+    pub(crate) text: &'a str,
 }
 
 /// Splits any text into tokens; never fails, and each token has a character.
 #[derive(Clone, Debug)]
-struct Lexer<'a> {
+pub(crate) struct Lexer<'a> {
     text: &'a str,
     offset: usize,
 }
 
 impl<'a> Lexer<'a> {
-    fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Self { text, offset: 0 }
     }
 

@@ -14,9 +14,20 @@ pub(crate) struct Folder(PathBuf);
 
 impl Folder {
     pub(crate) fn new() -> Self {
+        Self::below(&std::env::temp_dir())
+    }
+
+    /// In memory where the host has such a folder: for what is written to the
+    /// disk very often.
+    pub(crate) fn in_memory() -> Self {
+        let memory = Path::new("/dev/shm");
+        if memory.is_dir() { Self::below(memory) } else { Self::new() }
+    }
+
+    fn below(folder: &Path) -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("beige-config-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = folder.join(name);
         fs::create_dir(&path).unwrap_or_else(|it| panic!("make {}: {it}", path.display()));
         // As the loader sees it, even where the temporary folder is a link.
         Self(path.canonicalize().unwrap_or(path))

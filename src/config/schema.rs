@@ -110,7 +110,7 @@ const MOST_SECONDS: Shape =
 pub(crate) static ROOT: Shape = Shape::Object(&[
     required("llm", Shape::Object(LLM)),
     optional("plugins", Shape::Map(Names::Plugin, &Shape::Object(PLUGIN))).or("{}"),
-    optional("skills", Shape::Map(Names::Agent, &Shape::Object(SKILL))).or("{}").only(&["{}"]),
+    optional("skills", Shape::Map(Names::Plugin, &Shape::Object(SKILL))).or("{}"),
     required("agents", Shape::FilledMap(Names::Agent, &Shape::Object(AGENT))),
     later("guards", Shape::Object(GUARDS)),
     optional("gateway", Shape::Object(GATEWAY)).or("{}"),
@@ -179,7 +179,8 @@ const PLUGIN: &[Field] = &[
     optional("config", Shape::Free).or("{}"),
     optional("onHookFailure", Shape::OneOf(&["refuse", "allow"])).or("\"refuse\""),
     optional("enabled", Shape::Flag).or("true"),
-    later("_source", Shape::Text),
+    // Where it was installed from: for `beige plugins update`, and nobody else.
+    optional("_source", Shape::Text),
 ];
 
 const SKILL: &[Field] = &[required("path", Shape::Text)];
@@ -188,7 +189,7 @@ const AGENT: &[Field] = &[
     required("model", Shape::Object(MODEL)),
     optional("fallbackModels", Shape::List(&Shape::Object(MODEL))).or("[]"),
     required("tools", Shape::List(&Shape::Text)),
-    optional("skills", Shape::List(&Shape::Text)).or("[]").only(&["[]"]),
+    optional("skills", Shape::List(&Shape::Text)).or("[]"),
     optional("workspaceDir", Shape::Text),
     optional("pluginConfigs", Shape::Map(Names::Any, &Shape::Free)).or("{}"),
     optional("instructions", Shape::Either(&[Shape::AnyText, Shape::Object(FILE)])),
@@ -319,9 +320,6 @@ mod tests {
         let expected = [
             "plugins.*.url",
             "plugins.*.headers",
-            "plugins.*._source",
-            "skills but {}",
-            "agents.*.skills but []",
             "agents.*.sandbox.network.allow",
             "agents.*.sandbox.mask",
             "agents.*.permissions.mode but \"auto\"",

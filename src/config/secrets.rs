@@ -109,7 +109,8 @@ fn is_secret(path: &KeyPath) -> bool {
     }
 }
 
-fn looks_secret(key: &str) -> bool {
+/// Whether a value under that name is taken for a secret.
+pub fn looks_secret(key: &str) -> bool {
     let key = key.to_ascii_lowercase();
     ["key", "token", "secret", "password"].iter().any(|it| key.contains(it))
 }

@@ -121,7 +121,9 @@ fn missing_at_end(code: ErrorCode) -> Option<&'static str> {
     }
 }
 
-fn read_bounded(file: &Path, most: usize) -> Result<Vec<u8>, String> {
+/// Reads a regular file of at most so many bytes. The error is the second half
+/// of a sentence that names no file.
+pub(crate) fn read_bounded(file: &Path, most: usize) -> Result<Vec<u8>, String> {
     let opened = open_regular(file)?;
     let mut bytes = Vec::new();
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
@@ -132,7 +134,9 @@ fn read_bounded(file: &Path, most: usize) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-fn open_regular(file: &Path) -> Result<File, String> {
+/// Opens a regular file and nothing else, without waiting. The error is the
+/// second half of a sentence that names no file.
+pub(crate) fn open_regular(file: &Path) -> Result<File, String> {
     // Without it the opening of a FIFO waits for a writer.
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let opened = OpenOptions::new()

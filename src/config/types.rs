@@ -24,6 +24,8 @@ pub struct Config {
     pub providers: BTreeMap<String, Provider>,
     /// Enabled plugins in the order of the file.
     pub plugins: Vec<Plugin>,
+    /// The folder of each skill, by name.
+    pub skills: BTreeMap<String, PathBuf>,
     /// Agents by name.
     pub agents: BTreeMap<String, Agent>,
     /// The gateway's own settings.
@@ -308,6 +310,8 @@ pub struct Agent {
     pub fallbacks: Vec<ModelChoice>,
     /// Plugin tools it may use; the four core tools are always there.
     pub tools: Vec<String>,
+    /// Skills it is told of, and reads in its sandbox.
+    pub skills: Vec<String>,
     /// The folder it works in, resolved.
     pub workspace: PathBuf,
     /// Deep-merged over the plugin's own configuration.

@@ -91,7 +91,7 @@ impl Handle {
     pub fn agents(&self) -> Vec<AgentView> {
         let registry = self.engine.toolbox.registry();
         let equipment = self.engine.toolbox.equipment().values();
-        equipment.map(|it| AgentView::of(&it.agent, registry)).collect()
+        equipment.map(|it| AgentView::of(&it.agent, registry, &self.engine.skills)).collect()
     }
 
     /// The configuration without anything that is secret.

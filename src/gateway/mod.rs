@@ -52,11 +52,11 @@ use crate::config::{self, Agent, Config, Findings, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::message::{LONGEST_MESSAGE, stored_length};
 use crate::plugin::host::Desk;
-use crate::plugin::{Plugins, Registry};
+use crate::plugin::{Plugins, Registry, Skills};
 use crate::provider;
 use crate::sandbox;
-use crate::sandbox::LinkSocket;
 use crate::sandbox::lock::{Hold, Lock};
+use crate::sandbox::{LinkSocket, Shown};
 use crate::secret::Redactor;
 use crate::session::Store;
 use crate::tool::{Equipment, SessionRef, Toolbox};
@@ -84,6 +84,7 @@ pub enum Only {
 pub(crate) struct Engine {
     pub(crate) config: Config,
     pub(crate) toolbox: Arc<Toolbox>,
+    pub(crate) skills: Skills,
     pub(crate) store: Store,
     pub(crate) providers: provider::Registry,
     pub(crate) health: provider::Health,
@@ -116,17 +117,20 @@ impl Engine {
     ) -> Result<Arc<Self>> {
         config.home.create()?;
         let registry = Registry::load(&config.plugins, &config.agents, &config.home)?;
-        for warning in registry.warnings() {
+        let skills = Skills::load(&config.skills, &config.agents, &config.home, &registry)?;
+        for warning in registry.warnings().iter().chain(skills.warnings()) {
             log::warn!("{warning}");
         }
         registry.refresh_packages()?;
+        skills.refresh_copies()?;
         let log = &config.gateway;
         let audit =
             Audit::open(&config.home, log.log_max_bytes, log.log_max_files, redactor.clone())?;
         let tool_client = sandbox::lay(&config.home)?;
         let mut equipment = BTreeMap::new();
         for agent in config.agents.values().filter(|it| only.includes(&it.name)) {
-            equipment.insert(agent.name.clone(), equip(&config, agent, &registry, &tool_client)?);
+            let shown = shown(agent, &registry, &skills);
+            equipment.insert(agent.name.clone(), equip(&config, agent, shown, &tool_client)?);
         }
         let providers = provider::Registry::new(&config.providers).recording(&redactor);
         keep_costs(&config, only, &providers)?;
@@ -141,6 +145,7 @@ impl Engine {
         let toolbox = Toolbox::new(equipment, plugins, audit.clone(), redactor.clone(), socket);
         Ok(Arc::new(Self {
             toolbox: Arc::new(toolbox),
+            skills,
             store: Store::new(config.home.clone()),
             usage: usage::Book::new(config.home.clone()),
             providers,
@@ -217,19 +222,24 @@ impl Only {
 fn equip(
     config: &Config,
     agent: &config::Agent,
-    registry: &Registry,
+    shown: Shown,
     tool_client: &Path,
 ) -> Result<Equipment> {
     let what = || format!("prepare the agent `{}`", agent.name);
+    let spec = sandbox::prepare(&config.home, agent, shown, tool_client)
+        .map_err(|it| it.within(what()))?;
+    let sandbox = runtime::choose(&config.home, agent, spec).map_err(|it| it.within(what()))?;
+    Ok(Equipment { agent: agent.clone(), folder: config.home.agent(&agent.name), sandbox })
+}
+
+/// What an agent's sandbox shows of plugins and skills.
+fn shown(agent: &config::Agent, registry: &Registry, skills: &Skills) -> Shown {
     let all = registry.packages();
     let packages =
         agent.tools.iter().filter_map(|it| registry.tool(it)).filter_map(|tool| {
             all.get(&tool.plugin).map(|path| (tool.plugin.clone(), path.clone()))
         });
-    let spec = sandbox::prepare(&config.home, agent, &config::by_name(packages), tool_client)
-        .map_err(|it| it.within(what()))?;
-    let sandbox = runtime::choose(&config.home, agent, spec).map_err(|it| it.within(what()))?;
-    Ok(Equipment { agent: agent.clone(), folder: config.home.agent(&agent.name), sandbox })
+    Shown { packages: config::by_name(packages), skills: skills.copies(&agent.skills) }
 }
 
 /// [`Kind::Config`] if a limit on costs could not be kept.

@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use serde::Serialize;
 
 use crate::config::{Agent, Config, ModelChoice, ModelRef, Provider, Reach, by_name};
-use crate::plugin::Registry;
+use crate::plugin::{Registry, Skills};
 use crate::provider::{Cooling, Load};
 
 /// How the gateway is.
@@ -182,7 +182,7 @@ impl ConfigView {
             model: ModelView::of(&it.primary),
             fallback_models: it.fallbacks.iter().map(ModelView::of).collect(),
             tools: it.tools.clone(),
-            skills: Vec::new(),
+            skills: it.skills.clone(),
         };
         let provider = |it: &Provider| ProviderView {
             base_url: base_url(it).map(str::to_owned),
@@ -212,16 +212,16 @@ impl ModelView {
 
 impl AgentView {
     /// An agent of the configuration.
-    pub(super) fn of(agent: &Agent, registry: &Registry) -> Self {
+    pub(super) fn of(agent: &Agent, registry: &Registry, skills: &Skills) -> Self {
         Self {
             name: agent.name.clone(),
             model: ModelView::of(&agent.primary),
             fallback_models: agent.fallbacks.iter().map(ModelView::of).collect(),
             tools: agent.tools.clone(),
-            skills: Vec::new(),
+            skills: agent.skills.clone(),
             workspace_dir: agent.workspace.display().to_string(),
             tool_context: registry.context_text(&agent.tools),
-            skill_context: String::new(),
+            skill_context: skills.context_text(&agent.skills),
         }
     }
 }

@@ -146,12 +146,30 @@ pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
     }
 }
 
+/// Which form the plugin of a folder has, in a word, also where it is not sound.
+pub fn form(folder: &Path) -> &'static str {
+    let Ok(value) = read_json(folder) else { return "unknown" };
+    match ["command", "builtin", "entry", "tools"].into_iter().find(|it| value.get(it).is_some()) {
+        Some("command") => "server",
+        Some("builtin") => "builtin",
+        Some("tools") => "run",
+        Some(_) => "typescript",
+        None if folder.join("index.ts").exists() => "typescript",
+        None => "unknown",
+    }
+}
+
 /// Whether it is `[a-z0-9][a-z0-9_-]{0,39}`.
 pub fn is_name(name: &str) -> bool {
     let plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit();
     name.len() <= 40
         && name.starts_with(plain)
         && name.chars().all(|it| plain(it) || it == '_' || it == '-')
+}
+
+/// Whether no plugin may be called so.
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
 }
 
 /// Adds a line to `wrong` for each variable that a process cannot be given or
@@ -172,7 +190,8 @@ fn in_file(findings: Vec<String>) -> Vec<String> {
     findings.into_iter().map(|it| format!("plugin.json: {it}")).collect()
 }
 
-fn read_json(folder: &Path) -> Result<Value, String> {
+/// The `plugin.json` of a folder as it stands.
+pub(super) fn read_json(folder: &Path) -> Result<Value, String> {
     let file = folder.join("plugin.json");
     let failed = |it: std::io::Error| format!("read {}: {it}", file.display());
     let metadata = fs::metadata(&file).map_err(failed)?;

@@ -11,11 +11,13 @@ pub mod ask;
 pub mod connection;
 pub mod hooks;
 pub mod host;
+pub mod install;
 pub mod manifest;
 pub mod package;
 pub mod rpc;
 pub mod run;
 pub mod settings;
+pub mod skills;
 
 mod child;
 mod fields;
@@ -33,6 +35,7 @@ use serde_json::Value;
 
 pub(crate) use fields::kind_of;
 pub use plugins::Plugins;
+pub use skills::Skills;
 
 use crate::config::{self, Findings, Home, KeyPath};
 use crate::config::{OnHookFailure, PluginSource};

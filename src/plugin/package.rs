@@ -1,5 +1,5 @@
-//! The filtered copy of a plugin's files that sandboxes see at
-//! `/tools/packages/NAME`. What is private, what looks like a secret, links
+//! The filtered copy of the files of a plugin or a skill that sandboxes see at
+//! `/tools/packages/NAME` or `/skills/NAME`. What is private, what looks like a secret, links
 //! and special files never get into it. The copy is brought up to date file by
 //! file, by rename, in a folder that stays, since a running sandbox has that
 //! very folder mounted.
@@ -58,7 +58,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 /// What a copy under way is called; it is renamed once it is whole.
 const UNFINISHED: &str = ".beige-unfinished";
 
-/// Brings the package `target` up to date with the plugin's folder `source`.
+/// Brings the package `target` up to date with the folder `source`.
 /// Unchanged files are not touched. An error leaves files of before and after,
 /// each of them whole.
 pub fn refresh(source: &Path, private: &[String], target: &Path) -> Result<()> {
@@ -177,8 +177,8 @@ impl Stamp {
 
 fn too_large(path: &Path, limit: &str) -> Error {
     let text = format!(
-        "more than {limit}, counted up to {}; name what an agent need not see in `private` of \
-         plugin.json",
+        "more than {limit}, counted up to {}; take out what an agent need not see, or name it in \
+         `private` of a plugin.json",
         path.display()
     );
     Error::new(Kind::Config, text)

@@ -63,7 +63,7 @@ fn plugin(scratch: &Scratch, name: &str, manifest: &Value) -> config::Plugin {
     }
 }
 
-fn echo(scratch: &Scratch) -> config::Plugin {
+pub(crate) fn echo(scratch: &Scratch) -> config::Plugin {
     let manifest = json!({
         "name": "echo", "description": "Echo test plugin",
         "commands": ["echo <text>", "echo ctx"],
@@ -76,7 +76,7 @@ fn echo(scratch: &Scratch) -> config::Plugin {
     plugin(scratch, "echo", &manifest)
 }
 
-fn agent(tools: &[&str], plugin_configs: Value) -> Agent {
+pub(crate) fn agent(tools: &[&str], plugin_configs: Value) -> Agent {
     let configs = plugin_configs.as_object().cloned().unwrap_or_default();
     Agent {
         name: "a".into(),
@@ -87,6 +87,7 @@ fn agent(tools: &[&str], plugin_configs: Value) -> Agent {
         },
         fallbacks: Vec::new(),
         tools: tools.iter().map(|it| (*it).to_owned()).collect(),
+        skills: Vec::new(),
         workspace: "/w".into(),
         plugin_configs: configs.into_iter().collect(),
         instructions: None,
@@ -119,7 +120,7 @@ fn load(plugins: &[config::Plugin]) -> Result<Registry> {
     Registry::load(plugins, &BTreeMap::new(), &Home::new("/home/beige"))
 }
 
-fn lines<T>(result: Result<T>) -> Vec<String> {
+pub(crate) fn lines<T>(result: Result<T>) -> Vec<String> {
     let text = result.err().map(|it| it.to_string()).unwrap_or_default();
     text.lines().map(str::to_owned).collect()
 }

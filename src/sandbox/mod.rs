@@ -29,7 +29,7 @@ pub mod workspace;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -59,8 +59,8 @@ pub struct Spec {
     pub launchers: PathBuf,
     /// Mounted at `/beige`.
     pub sockets: PathBuf,
-    /// Mounted at `/tools/packages/NAME`, by plugin name.
-    pub packages: BTreeMap<String, PathBuf>,
+    /// What the agent reads and cannot change.
+    pub shown: Shown,
     /// The container image.
     pub image: String,
     /// Memory in bytes, swap included.
@@ -81,6 +81,26 @@ pub struct Spec {
     pub mounts: Vec<MountConfig>,
     /// Further environment.
     pub env: BTreeMap<String, String>,
+}
+
+/// Folders that an agent reads and cannot change, by name.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Shown {
+    /// Files of plugins, mounted at `/tools/packages/NAME`.
+    pub packages: BTreeMap<String, PathBuf>,
+    /// Skills, mounted at `/skills/NAME`.
+    pub skills: BTreeMap<String, PathBuf>,
+}
+
+impl Shown {
+    /// Each folder with its place inside.
+    fn places(&self) -> impl Iterator<Item = (&Path, PathBuf)> {
+        let packages = self.packages.iter().map(|it| ("/tools/packages", it));
+        let skills = self.skills.iter().map(|it| ("/skills", it));
+        packages
+            .chain(skills)
+            .map(|(above, (name, folder))| (folder.as_path(), Path::new(above).join(name)))
+    }
 }
 
 /// Which program makes a sandbox.

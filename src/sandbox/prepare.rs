@@ -6,7 +6,6 @@
 #[cfg(test)]
 pub(super) mod tests;
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{
     DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink,
 };
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ring::digest::{SHA256, digest};
 use rustix::fs::{CWD, OFlags, RenameFlags, renameat_with};
@@ -23,7 +22,7 @@ use rustix::process::{getegid, geteuid};
 
 use super::beside::beside;
 use super::workspace::{self, Owner};
-use super::{Spec, client};
+use super::{Shown, Spec, client};
 use crate::config::home::{create_mounted, create_private};
 use crate::config::{Agent, Home, UserChoice};
 use crate::error::{During, Error, Kind, Result};
@@ -50,27 +49,22 @@ instructions from the start of every conversation; keep it short and true.
 ";
 
 /// Makes all that the agent's sandbox is built on and says what is wanted.
-/// `packages` are the folders shown below `/tools/packages`, by plugin name;
-/// `tool_client` is where the home's copy of it lies.
+/// `shown` is what it sees of plugins and skills; `tool_client` is where the
+/// home's copy of it lies.
 ///
 /// What a person must set right, first of all a workspace that cannot be
 /// made, is [`Kind::Config`].
-pub fn prepare(
-    home: &Home,
-    agent: &Agent,
-    packages: &BTreeMap<String, PathBuf>,
-    tool_client: &Path,
-) -> Result<Spec> {
+pub fn prepare(home: &Home, agent: &Agent, shown: Shown, tool_client: &Path) -> Result<Spec> {
     let what = || format!("prepare the sandbox of agent `{}`", agent.name);
     let owner = owned_workspace(home, agent).map_err(|it| it.within(what()))?;
     folders(home, agent, tool_client).map_err(|it| it.within(what()))?;
     account_files(&home.accounts(&agent.name), owner).map_err(|it| it.within(what()))?;
     first_start(home, agent, owner);
-    Ok(spec(home, agent, packages.clone(), owner, instance(home)?))
+    Ok(spec(home, agent, shown, owner, instance(home)?))
 }
 
 /// What [`prepare`] will say of an agent, as far as it can be seen without
-/// making anything; packages are left out.
+/// making anything; plugins and skills are left out.
 pub fn foresee(home: &Home, agent: &Agent) -> Result<Spec> {
     let owner = match fs::metadata(&agent.workspace) {
         Ok(found) => judge_owner(agent, Owner { uid: found.uid(), gid: found.gid() })?,
@@ -82,20 +76,14 @@ pub fn foresee(home: &Home, agent: &Agent) -> Result<Spec> {
     };
     // A home that is not there yet will be made under that very name.
     let instance = instance(home).unwrap_or_else(|_| instance_at(home.root()));
-    Ok(spec(home, agent, BTreeMap::new(), owner, instance))
+    Ok(spec(home, agent, Shown::default(), owner, instance))
 }
 
 fn own_ids() -> Owner {
     Owner { uid: geteuid().as_raw(), gid: getegid().as_raw() }
 }
 
-fn spec(
-    home: &Home,
-    agent: &Agent,
-    packages: BTreeMap<String, PathBuf>,
-    owner: Owner,
-    instance: String,
-) -> Spec {
+fn spec(home: &Home, agent: &Agent, shown: Shown, owner: Owner, instance: String) -> Spec {
     let sandbox = &agent.sandbox;
     Spec {
         instance,
@@ -104,7 +92,7 @@ fn spec(
         workspace: agent.workspace.clone(),
         launchers: home.launchers(&agent.name),
         sockets: home.agent_sockets(&agent.name),
-        packages,
+        shown,
         image: sandbox.image.clone(),
         memory_bytes: sandbox.memory_bytes,
         cpus: sandbox.cpus,

@@ -1,6 +1,7 @@
 //! What a model is told before anyone speaks: who it is, where its tools work,
-//! which there are. Pure. What changes most stands last, so that a provider's
-//! cache holds the rest: the date, to the day, and what is for one turn alone. Nothing of the host is in it.
+//! which there are, which skills it has. Pure. What changes most stands last, so
+//! that a provider's cache holds the rest: the date, to the day, and what is for
+//! one turn alone. Nothing of the host is in it.
 
 use serde_json::{Value, json};
 
@@ -18,6 +19,8 @@ pub struct Prompt<'a> {
     pub agent: &'a str,
     /// The plugin tools, as the plugin registry describes them; may be empty.
     pub plugin_tools: &'a str,
+    /// The skills, as the plugin room describes them; may be empty.
+    pub skills: &'a str,
     /// The workspace's AGENTS.md.
     pub agents_md: Option<&'a str>,
     /// The agent's `instructions`.
@@ -36,6 +39,9 @@ impl Prompt<'_> {
         let mut parts = vec![identity(self.agent), SANDBOX.to_owned(), core_tools_text()];
         if !self.plugin_tools.is_empty() {
             parts.push(format!("{}\n{PLUGIN_TOOLS}", self.plugin_tools.trim_end()));
+        }
+        if !self.skills.is_empty() {
+            parts.push(self.skills.trim_end().to_owned());
         }
         if let Some(notes) = self.agents_md.filter(|it| !it.trim().is_empty()) {
             parts.push(format!("## AGENTS.md of your workspace\n\n{}", bounded(notes)));
@@ -158,6 +164,7 @@ mod tests {
     const BARE: Prompt<'static> = Prompt {
         agent: "assistant",
         plugin_tools: "",
+        skills: "",
         agents_md: None,
         instructions: None,
         session_key: "cli:assistant:1",
@@ -169,6 +176,7 @@ mod tests {
     fn all_parts_stand_in_their_order_and_the_day_last() {
         let text = Prompt {
             plugin_tools: "## Available Tools\n\n### echo\nEcho test plugin\nCommands:\n  echo <text>\n",
+            skills: "## Skills\n\n### review\n",
             agents_md: Some("be tidy\n"),
             instructions: Some("be brief\n"),
             session_key: "telegram:42",
@@ -180,6 +188,7 @@ mod tests {
             "/workspace",
             "- patch: ",
             "### echo",
+            "### review",
             "be tidy",
             "be brief",
             "id: \"42\"",

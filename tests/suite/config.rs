@@ -223,7 +223,6 @@ fn what_is_not_built_is_refused_by_name() {
     let world = world();
     let not_yet = "not supported by this version";
     for (field, path) in [
-        ("skills: ['x']", "skills"),
         ("sandbox: { network: { allow: ['x.org'] } }", "sandbox.network.allow"),
         ("sandbox: { mask: [] }", "sandbox.mask"),
         ("permissions: { mode: 'ask' }", "permissions.mode"),
@@ -234,11 +233,7 @@ fn what_is_not_built_is_refused_by_name() {
     ] {
         refused(&world, &sound("", "", &format!("{field},")), &format!("agents.a.{path}"), not_yet);
     }
-    for (field, path) in [
-        ("guards: { promptLeak: true }", "guards"),
-        ("guards: {}", "guards"),
-        ("skills: { x: { path: './x' } }", "skills"),
-    ] {
+    for (field, path) in [("guards: { promptLeak: true }", "guards"), ("guards: {}", "guards")] {
         refused(&world, &sound(&format!("{field},"), "", ""), path, not_yet);
     }
     let notes = format!("path: '{}/examples/notes'", env!("CARGO_MANIFEST_DIR"));
@@ -247,7 +242,6 @@ fn what_is_not_built_is_refused_by_name() {
         ("url: 'http://x'", "url"),
         ("headers: {}", "headers"),
         ("onHookFailure: 'allow'", "onHookFailure"),
-        ("_source: 'x'", "_source"),
     ] {
         let plugins = format!("plugins: {{ notes: {{ {notes}, {field} }} }},");
         refused(&world, &sound(&plugins, "", ""), &format!("plugins.notes.{path}"), not_yet);

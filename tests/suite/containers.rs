@@ -14,7 +14,7 @@ use std::thread;
 use beige::config::{Home, Network};
 use beige::sandbox::containers::{self, AgentContainer, Engine, image};
 use beige::sandbox::tool_client;
-use beige::sandbox::{Sandbox, Spec, instance};
+use beige::sandbox::{Sandbox, Shown, Spec, instance};
 
 /// An agent's home, gone with its container when dropped.
 struct Place {
@@ -89,7 +89,7 @@ fn spec(root: &std::path::Path) -> Spec {
         workspace: root.join("workspace"),
         launchers: root.join("launchers"),
         sockets: root.join("sockets"),
-        packages: BTreeMap::new(),
+        shown: Shown::default(),
         image: image::DEFAULT.into(),
         memory_bytes: 1 << 30,
         cpus: None,

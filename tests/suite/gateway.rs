@@ -461,6 +461,7 @@ fn check_modes(world: &World) {
                 "agents/a/launchers",
                 "agents/a/etc",
                 "data/packages/",
+                "data/skills/",
                 "data/tool-client/",
             ];
             let seen = mounted.iter().any(|it| path.starts_with(it));

@@ -151,6 +151,7 @@ fn made_folders(home: &Home) -> Vec<PathBuf> {
         home.data(),
         home.data().join("sandboxes"),
         home.data().join("packages"),
+        home.data().join("skills"),
         home.logs(),
         home.sessions(),
         home.door(),

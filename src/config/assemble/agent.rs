@@ -37,6 +37,7 @@ impl Assembly<'_> {
             primary: choice(&node.get("model")),
             fallbacks: fallbacks.iter().map(choice).collect(),
             tools: node.get("tools").texts(),
+            skills: node.get("skills").texts(),
             workspace: self.workspace(name, &node.get("workspaceDir")),
             plugin_configs: by_name(configs.map(|(name, it)| (name.to_owned(), it.value.clone()))),
             instructions: self.instructions(&node.get("instructions")),

@@ -8,6 +8,7 @@ mod gateway;
 mod provider;
 mod proxy;
 mod sandbox;
+mod skill;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -65,6 +66,7 @@ impl<'a> Assembly<'a> {
             home: self.home.clone(),
             providers: self.providers(&providers, used),
             plugins: self.plugins(&root.get("plugins"), order),
+            skills: self.skills(&root.get("skills")),
             agents: self.agents(&agents),
             gateway: self.gateway(&root.get("gateway")),
             secrets: Vec::new(),
@@ -78,6 +80,7 @@ impl<'a> Assembly<'a> {
         self.compare_workspaces(&agents, &config);
         self.compare_log(&root.get("gateway").get("logFile").path, &config);
         self.compare_access(&agents, &config);
+        self.compare_skills(&root.get("skills"), &config);
         config
     }
 

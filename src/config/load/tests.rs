@@ -234,9 +234,7 @@ fn a_byte_order_mark_and_windows_lines_change_nothing() {
 #[test]
 fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
     let refused = [
-        ("/skills", json!({"s": {"path": "s"}})),
         ("/guards", json!({"promptLeak": true})),
-        ("/agents/a/skills", json!(["s"])),
         ("/agents/a/sandbox", json!({"network": {"allow": ["x"]}})),
         ("/agents/a/sandbox", json!({"mask": []})),
         ("/agents/a/permissions", json!({"mode": "ask"})),
@@ -252,7 +250,6 @@ fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
         check_refused(pointer, value, "not supported by this version");
     }
     check_accepted("/agents/a/permissions", json!({"mode": "auto", "rules": []}));
-    check_accepted("/skills", json!({}));
     check_accepted("/llm/providers/demo/record", json!(false));
 }
 

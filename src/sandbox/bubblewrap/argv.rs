@@ -151,9 +151,7 @@ fn binds(spec: &Spec) -> Vec<Bind> {
         binds.push(Bind::read_only(&accounts.join("hosts"), "/etc/hosts"));
     }
     binds.push(Bind::read_only(&spec.launchers, "/tools/bin"));
-    for (name, folder) in &spec.packages {
-        binds.push(Bind::read_only(folder, Path::new("/tools/packages").join(name)));
-    }
+    binds.extend(spec.shown.places().map(|(folder, inside)| Bind::read_only(folder, inside)));
     binds.push(Bind::read_only(&spec.sockets, "/beige"));
     binds
 }
@@ -236,6 +234,7 @@ fn extend(words: &mut Vec<OsString>, more: &[&str]) {
 mod tests {
     use super::*;
     use crate::config::MountConfig;
+    use crate::sandbox::Shown;
 
     fn spec() -> Spec {
         Spec {
@@ -245,7 +244,10 @@ mod tests {
             workspace: "/w".into(),
             launchers: "/h/agents/a/launchers".into(),
             sockets: "/h/sockets/a".into(),
-            packages: [("kv".to_owned(), PathBuf::from("/h/data/packages/kv"))].into(),
+            shown: Shown {
+                packages: [("kv".to_owned(), PathBuf::from("/h/data/packages/kv"))].into(),
+                skills: [("s".to_owned(), PathBuf::from("/h/data/skills/s"))].into(),
+            },
             image: String::new(),
             memory_bytes: 400 * 1024 * 1024,
             cpus: None,
@@ -299,6 +301,7 @@ mod tests {
              --ro-bind /h/agents/a/etc/hosts /etc/hosts
              --ro-bind /h/agents/a/launchers /tools/bin
              --ro-bind /h/data/packages/kv /tools/packages/kv
+             --ro-bind /h/data/skills/s /skills/s
              --ro-bind /h/sockets/a /beige
              --dev /dev --perms 1777 --size 67108864 --tmpfs /dev/shm --remount-ro /dev
              --proc /proc --ro-bind /proc/sys /proc/sys
@@ -314,7 +317,8 @@ mod tests {
              --bind /w /mnt/0 --ro-bind /srv/x~y /mnt/1
              --ro-bind /h/agents/a/etc/passwd /mnt/2 --ro-bind /h/agents/a/etc/group /mnt/3
              --ro-bind /h/agents/a/etc/hosts /mnt/4 --ro-bind /h/agents/a/launchers /mnt/5
-             --ro-bind /h/data/packages/kv /mnt/6 --ro-bind /h/sockets/a /mnt/7 --
+             --ro-bind /h/data/packages/kv /mnt/6 --ro-bind /h/data/skills/s /mnt/7
+             --ro-bind /h/sockets/a /mnt/8 --
              /usr/bin/setpriv --reuid=1234 --regid=1235 --clear-groups --no-new-privs
              --inh-caps=-all --bounding-set=-all --
              /usr/bin/bwrap --die-with-parent --as-pid-1 --new-session
@@ -325,7 +329,7 @@ mod tests {
              --bind /mnt/0 /workspace --ro-bind /mnt/1 /data
              --ro-bind /mnt/2 /etc/passwd --ro-bind /mnt/3 /etc/group --ro-bind /mnt/4 /etc/hosts
              --ro-bind /mnt/5 /tools/bin --ro-bind /mnt/6 /tools/packages/kv
-             --ro-bind /mnt/7 /beige
+             --ro-bind /mnt/7 /skills/s --ro-bind /mnt/8 /beige
              --dev /dev --perms 1777 --size 67108864 --tmpfs /dev/shm --remount-ro /dev
              --proc /proc --ro-bind /proc/sys /proc/sys
              --remount-ro / --chdir /workspace -- /beige/tool-client --file",
@@ -363,6 +367,7 @@ mod tests {
         for other in [
             Spec { workspace: "/w2".into(), ..spec() },
             Spec { mounts: Vec::new(), ..spec() },
+            Spec { shown: Shown::default(), ..spec() },
             Spec { network: Some(Network::Open), ..spec() },
             Spec { memory_bytes: 800 << 20, ..spec() },
         ] {

@@ -13,6 +13,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Output, Stdio};
 
 use super::*;
+use crate::sandbox::Shown;
 use crate::sandbox::lock::Lock;
 use crate::sandbox::prepare::prepare;
 use crate::sandbox::prepare::tests::Scratch;
@@ -38,7 +39,8 @@ fn sandbox_with(
     let client = scratch.client(format!("#!/bin/sh\n{script}").as_bytes());
     let packages = BTreeMap::from([("kv".to_owned(), scratch.path.join("package"))]);
     fs::create_dir_all(&packages["kv"]).unwrap();
-    let mut spec = prepare(&scratch.home, &scratch.agent(&["kv"]), &packages, &client).unwrap();
+    let shown = Shown { packages, ..Shown::default() };
+    let mut spec = prepare(&scratch.home, &scratch.agent(&["kv"]), shown, &client).unwrap();
     adjust(&mut spec, &mut host);
     Some(Bubblewrap::new(spec, host).unwrap())
 }

@@ -167,9 +167,7 @@ pub(super) fn mounts(spec: &Spec) -> Vec<(&Path, PathBuf, bool)> {
         (&spec.launchers, "/tools/bin".into(), true),
         (&spec.sockets, "/beige".into(), true),
     ];
-    for (plugin, package) in &spec.packages {
-        mounts.push((package, Path::new("/tools/packages").join(plugin), true));
-    }
+    mounts.extend(spec.shown.places().map(|(folder, inside)| (folder, inside, true)));
     for mount in &spec.mounts {
         mounts.push((&mount.host, mount.container.clone(), mount.read_only));
     }

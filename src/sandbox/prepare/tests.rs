@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
@@ -37,6 +39,7 @@ impl Scratch {
             fallbacks: Vec::new(),
             tools: tools.iter().map(|&it| it.to_owned()).collect(),
             workspace: self.path.join("sub/ws"),
+            skills: Vec::new(),
             plugin_configs: BTreeMap::new(),
             instructions: None,
             sandbox: SandboxConfig {
@@ -76,7 +79,7 @@ impl Scratch {
     }
 
     fn prepare(&self, agent: &Agent) -> Result<Spec> {
-        prepare(&self.home, agent, &BTreeMap::new(), &self.client(b"client"))
+        prepare(&self.home, agent, Shown::default(), &self.client(b"client"))
     }
 }
 

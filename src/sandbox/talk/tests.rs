@@ -73,6 +73,7 @@ struct Given<'a> {
     feed: &'a Feed,
     timeout: Option<Duration>,
     cancel: &'a Cancel,
+    ready_within: Duration,
 }
 
 /// A talk with that other side; its socket is closed when it returns.
@@ -85,14 +86,14 @@ fn with(
     let (ours, theirs) = UnixStream::pair().unwrap();
     ours.set_write_timeout(Some(Duration::from_millis(50))).unwrap();
     let way = Pair(File::from(OwnedFd::from(ours)));
-    let Given { feed, timeout, cancel } = *given;
+    let Given { feed, timeout, cancel, ready_within } = *given;
     thread::scope(|scope| {
         scope.spawn(move || other(theirs));
         let talk = Talk {
             request: b"{}",
             feed,
             output: kept,
-            ready_within: timeout.unwrap_or(READY_LIMIT),
+            ready_within,
             timeout,
             cancel,
             is_up: &move || is_up,
@@ -106,7 +107,7 @@ fn with(
 fn said(other: impl FnOnce(UnixStream) + Send) -> (End, Kept) {
     let (feed, cancel) = (Feed::empty(), Cancel::never());
     let mut kept = Kept::default();
-    let given = Given { feed: &feed, timeout: None, cancel: &cancel };
+    let given = Given { feed: &feed, timeout: None, cancel: &cancel, ready_within: READY_LIMIT };
     let end = with(&given, &mut kept, true, other);
     (end, kept)
 }
@@ -122,7 +123,12 @@ fn a_complaint_in_place_of_frames_is_told() {
 #[test]
 fn who_is_not_ready_in_its_time_is_given_up() {
     let (feed, cancel) = (Feed::empty(), Cancel::never());
-    let given = Given { feed: &feed, timeout: Some(Duration::from_millis(1)), cancel: &cancel };
+    let given = Given {
+        feed: &feed,
+        timeout: None,
+        cancel: &cancel,
+        ready_within: Duration::from_millis(1),
+    };
     // It ends once it is cut, and says nothing before.
     let silent = |mut socket: UnixStream| drop(socket.read_to_end(&mut Vec::new()));
     let end = with(&given, &mut Kept::default(), true, silent);
@@ -229,7 +235,7 @@ fn a_talk_that_is_called_off_before_it_begins_waits_for_nobody() {
     let (canceller, cancel) = Cancel::pair();
     canceller.cancel();
     let feed = Feed::empty();
-    let given = Given { feed: &feed, timeout: None, cancel: &cancel };
+    let given = Given { feed: &feed, timeout: None, cancel: &cancel, ready_within: READY_LIMIT };
     let end = with(&given, &mut Kept::default(), true, |mut socket| {
         assert_eq!(socket.read(&mut [0]).unwrap(), 0, "nothing is handed over");
     });
@@ -239,7 +245,7 @@ fn a_talk_that_is_called_off_before_it_begins_waits_for_nobody() {
 #[test]
 fn a_sandbox_that_is_down_is_not_waited_for() {
     let (feed, cancel) = (Feed::empty(), Cancel::never());
-    let given = Given { feed: &feed, timeout: None, cancel: &cancel };
+    let given = Given { feed: &feed, timeout: None, cancel: &cancel, ready_within: READY_LIMIT };
     let end = with(&given, &mut Kept::default(), false, |mut socket| {
         assert_eq!(socket.read(&mut [0]).unwrap(), 0);
     });
@@ -252,7 +258,7 @@ fn a_flood_of_windows_is_taken_and_lets_out_no_more_than_one() {
     let (pieces, stdin) = crossbeam_channel::unbounded();
     pieces.send(vec![b'x'; 1024 * 1024]).unwrap();
     let (feed, cancel) = (Feed { stdin, ..Feed::empty() }, Cancel::never());
-    let given = Given { feed: &feed, timeout: None, cancel: &cancel };
+    let given = Given { feed: &feed, timeout: None, cancel: &cancel, ready_within: READY_LIMIT };
     let mut kept = Kept::default();
     let end = with(&given, &mut kept, true, |mut socket| {
         begin(&mut socket);
@@ -279,7 +285,7 @@ fn a_flood_of_windows_is_taken_and_lets_out_no_more_than_one() {
 fn the_time_is_kept_here_and_the_other_side_told() {
     let (feed, cancel) = (Feed::empty(), Cancel::never());
     let timeout = Some(Duration::from_millis(1));
-    let given = Given { feed: &feed, timeout, cancel: &cancel };
+    let given = Given { feed: &feed, timeout, cancel: &cancel, ready_within: READY_LIMIT };
     let end = with(&given, &mut Kept::default(), true, |mut socket| {
         begin(&mut socket);
         while frame::read(&mut socket).unwrap().unwrap().kind != frame::CANCEL {}
@@ -293,7 +299,7 @@ fn the_time_is_kept_here_and_the_other_side_told() {
 #[test]
 fn a_taker_that_is_gone_calls_a_flood_off() {
     let (feed, cancel) = (Feed::empty(), Cancel::never());
-    let given = Given { feed: &feed, timeout: None, cancel: &cancel };
+    let given = Given { feed: &feed, timeout: None, cancel: &cancel, ready_within: READY_LIMIT };
     let mut kept = Kept { most: Some(10), ..Kept::default() };
     let end = with(&given, &mut kept, true, |mut socket| {
         begin(&mut socket);
@@ -321,7 +327,7 @@ fn signalled(number: u8, other: impl FnOnce(UnixStream) + Send) -> End {
     numbers.send(number).unwrap();
     let feed = Feed { signals, ..Feed::empty() };
     let cancel = Cancel::never();
-    let given = Given { feed: &feed, timeout: None, cancel: &cancel };
+    let given = Given { feed: &feed, timeout: None, cancel: &cancel, ready_within: READY_LIMIT };
     with(&given, &mut Kept::default(), true, other)
 }
 

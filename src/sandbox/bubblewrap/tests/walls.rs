@@ -125,7 +125,7 @@ fn check_refused(adjust: impl FnOnce(&mut Spec, &mut HostLayout), want: &str) {
     let scratch = Scratch::new();
     let mut agent = scratch.agent(&[]);
     agent.sandbox.user = UserChoice::Ids { uid: 1234, gid: 1234 };
-    let mut spec = prepare(&scratch.home, &agent, &BTreeMap::new(), &scratch.client(b"")).unwrap();
+    let mut spec = prepare(&scratch.home, &agent, Shown::default(), &scratch.client(b"")).unwrap();
     let mut host = HostLayout {
         bwrap: "/usr/bin/bwrap".into(),
         setpriv: None,

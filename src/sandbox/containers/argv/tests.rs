@@ -5,6 +5,7 @@ use std::fs;
 
 use super::*;
 use crate::config::MountConfig;
+use crate::sandbox::Shown;
 
 fn spec() -> Spec {
     Spec {
@@ -14,7 +15,7 @@ fn spec() -> Spec {
         workspace: "/h/w".into(),
         launchers: "/h/l".into(),
         sockets: "/h/s".into(),
-        packages: BTreeMap::new(),
+        shown: Shown::default(),
         image: "box:1".into(),
         memory_bytes: 1000,
         cpus: None,
@@ -165,10 +166,15 @@ fn another_image_is_another_container() {
 }
 
 #[test]
-fn plugins_and_further_mounts_are_bound() {
+fn plugins_skills_and_further_mounts_are_bound() {
     check(
-        |it| drop(it.packages.insert("echo".into(), "/h/p".into())),
+        |it| drop(it.shown.packages.insert("echo".into(), "/h/p".into())),
         "--mount type=bind,src=/h/p,dst=/tools/packages/echo,readonly",
+        "",
+    );
+    check(
+        |it| drop(it.shown.skills.insert("review".into(), "/h/r".into())),
+        "--mount type=bind,src=/h/r,dst=/skills/review,readonly",
         "",
     );
     let mount = MountConfig { host: "/d".into(), container: "/data".into(), read_only: false };
