@@ -3,17 +3,22 @@
 //! this version does not build (TypeScript, channels, skills) is
 //! refused; keys that nobody knows are warnings.
 
+mod program;
+mod provides;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::plugin::fields::{Fields, Findings, did_you_mean, kind_of};
+use program::{argv, find_program, flags};
+use provides::{check_provides, promised};
+
+use crate::plugin::fields::{Fields, Findings, kind_of};
 use crate::plugin::hooks::Hook;
 use crate::plugin::settings::Schema;
 
@@ -347,12 +352,6 @@ fn server_tools(shared: &Shared, fields: &Fields<'_>, findings: &mut Findings) -
     tools.collect()
 }
 
-/// What `provides.tools` says; faults in it are told where it is checked.
-fn promised(fields: &Fields<'_>) -> Option<Vec<String>> {
-    let names = fields.get("provides")?.get("tools")?.as_array()?.iter();
-    Some(names.filter_map(|it| it.as_str().map(str::to_owned)).collect())
-}
-
 /// What a tool takes from its plugin where it says nothing itself.
 struct Shared {
     plugin: String,
@@ -444,68 +443,6 @@ fn run(
     }
 }
 
-/// Program and arguments, at least the former.
-fn argv(fields: &Fields<'_>, key: &str, findings: &mut Findings) -> Option<Vec<String>> {
-    let argv = fields.texts(key, findings)?;
-    let at = fields.path(key);
-    if argv.iter().any(|it| it.contains('\0')) {
-        findings.errors.push(format!("{at}: an argument cannot hold a NUL byte"));
-        return None;
-    }
-    if argv.first().is_none_or(String::is_empty) {
-        findings.errors.push(format!("{at}: must begin with a program"));
-        return None;
-    }
-    Some(argv)
-}
-
-fn find_program(folder: &Path, program: &str, has_flags: bool) -> Result<Program, String> {
-    if program.contains('/') {
-        return program_inside(folder, program).map(Program::Inside);
-    }
-    if has_flags {
-        return Ok(Program::OnPath(program.to_owned()));
-    }
-    let hint = if folder.join(program).is_file() {
-        format!(" (for the file in the plugin's folder write `./{program}`)")
-    } else {
-        String::new()
-    };
-    Err(format!(
-        "`{program}` is a name from PATH, so `flags` must list the arguments beginning with `-` \
-         that an agent may give ([]: none){hint}"
-    ))
-}
-
-fn program_inside(folder: &Path, program: &str) -> Result<PathBuf, String> {
-    if program.starts_with('/') {
-        return Err(format!(
-            "`{program}` must be a path inside the plugin's folder, such as `./tool`"
-        ));
-    }
-    let path = folder.join(program).canonicalize().map_err(|it| format!("`{program}`: {it}"))?;
-    if !path.starts_with(folder) {
-        return Err(format!("`{program}` leads out of the plugin's folder"));
-    }
-    let metadata = fs::metadata(&path).map_err(|it| format!("`{program}`: {it}"))?;
-    if !metadata.is_file() {
-        return Err(format!("`{program}` is not a file"));
-    }
-    if metadata.permissions().mode() & 0o111 == 0 {
-        return Err(format!("`{program}` is not executable; `chmod +x` makes it so"));
-    }
-    Ok(path)
-}
-
-fn flags(fields: &Fields<'_>, findings: &mut Findings) -> Option<Vec<String>> {
-    let flags = fields.texts("flags", findings)?;
-    for flag in flags.iter().filter(|it| !it.starts_with('-') || it.contains('=')) {
-        let at = fields.path("flags");
-        findings.errors.push(format!("{at}: {flag:?} must begin with `-` and have no `=`"));
-    }
-    Some(flags)
-}
-
 fn timeout(fields: &Fields<'_>, findings: &mut Findings) -> Duration {
     let seconds = fields.whole("timeoutSeconds", findings).unwrap_or(DEFAULT_TIMEOUT_SECONDS);
     if !(1..=MAX_TIMEOUT_SECONDS).contains(&seconds) {
@@ -519,75 +456,6 @@ fn env(fields: &Fields<'_>, findings: &mut Findings) -> BTreeMap<String, String>
     let env = fields.text_map("env", findings).unwrap_or_default();
     check_env(&fields.path("env"), &env, &mut findings.errors);
     env
-}
-
-/// What `provides` promises must be what `tools` gives; a server is held to it
-/// once it runs. Gives the hooks.
-fn check_provides(fields: &Fields<'_>, is_server: bool, findings: &mut Findings) -> Vec<Hook> {
-    let Some(value) = fields.get("provides") else { return Vec::new() };
-    let Some(provides) = Fields::of("provides", value, findings) else { return Vec::new() };
-    provides.warn_of_unknown(&["tools", "channel", "hooks", "skills"], findings);
-    for key in ["channel", "skills"] {
-        if provides.get(key).is_some_and(|it| !is_nothing(it)) {
-            findings.errors.push(format!("provides.{key}: not supported by this version"));
-        }
-    }
-    if !is_server {
-        check_named_tools(fields, &provides, findings);
-    }
-    hooks(&provides, is_server, findings)
-}
-
-fn check_named_tools(fields: &Fields<'_>, provides: &Fields<'_>, findings: &mut Findings) {
-    let Some(promised) = provides.texts("tools", findings) else { return };
-    let given = named_tools(fields);
-    for name in promised.iter().filter(|it| !given.contains(&it.as_str())) {
-        findings.errors.push(format!("provides.tools: `{name}` is not among `tools`"));
-    }
-    for name in given.iter().filter(|it| !promised.iter().any(|promised| promised == *it)) {
-        findings.errors.push(format!("provides.tools: `{name}` of `tools` is missing"));
-    }
-}
-
-/// The hooks that a server is to be asked for.
-fn hooks(provides: &Fields<'_>, is_server: bool, findings: &mut Findings) -> Vec<Hook> {
-    let names = provides.texts("hooks", findings).unwrap_or_default();
-    let at = provides.path("hooks");
-    if !is_server && !names.is_empty() {
-        let what = format!("{at}: only a server can be asked for hooks: it needs `command`");
-        findings.errors.push(what);
-    }
-    let mut hooks = Vec::new();
-    for name in &names {
-        match Hook::named(name) {
-            Some(hook) if hooks.contains(&hook) => {}
-            Some(hook) => hooks.push(hook),
-            None => {
-                let known = Hook::ALL.map(Hook::name);
-                let nearest = did_you_mean(name, known.into_iter());
-                let known = known.join(", ");
-                let what = format!("{at}: there is no hook {name:?}{nearest}; there are {known}");
-                findings.errors.push(what);
-            }
-        }
-    }
-    hooks
-}
-
-/// Names of all entries of `tools`, also of those that are wrong: each fault
-/// is told once, where it is.
-fn named_tools<'a>(fields: &Fields<'a>) -> Vec<&'a str> {
-    let tools = fields.get("tools").and_then(Value::as_array).into_iter().flatten();
-    tools.filter_map(|it| it.get("name")?.as_str()).collect()
-}
-
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Bool(it) => !it,
-        Value::Array(it) => it.is_empty(),
-        Value::Object(it) => it.is_empty(),
-        _ => false,
-    }
 }
 
 fn private(fields: &Fields<'_>, findings: &mut Findings) -> Vec<String> {
