@@ -118,31 +118,35 @@ impl<'a> Assembly<'a> {
     /// A folder, or the command of a server; one of them.
     fn plugin_source(&mut self, node: &Node<'_>) -> PluginSource {
         let command = node.get("command");
-        let argv: Vec<OsString> = command.texts().into_iter().map(Into::into).collect();
-        let has_command = command.value.is_array();
-        let path = self.expanded(&node.get("path"));
-        match (path, has_command) {
-            (Some(folder), false) => return PluginSource::Folder(folder),
-            (Some(_), true) => self.refuse(
-                &command.path,
-                "a plugin has either `path` or `command`; a `plugin.json` names its own command",
-            ),
-            (None, false) if node.get("path").value.is_null() => {
+        let path = node.get("path");
+        match (path.value.is_null(), command.value.is_null()) {
+            (true, true) => {
                 let what = "needs `path`, a folder with plugin.json, or `command`, a server";
                 self.refuse(&node.path, what);
             }
-            (None, _) => {}
+            (false, false) => self.refuse(
+                &command.path,
+                "a plugin has either `path` or `command`; a `plugin.json` names its own command",
+            ),
+            (true, false) => {
+                let argv = command.texts().into_iter().map(Into::into).collect();
+                return PluginSource::Command(self.server_command(argv, &command));
+            }
+            (false, true) => {}
         }
-        PluginSource::Command(self.server_command(argv, &command.path))
+        PluginSource::Folder(self.expanded(&path).unwrap_or_default())
     }
 
     /// A program that is named by its path is resolved.
-    fn server_command(&mut self, mut argv: Vec<OsString>, path: &KeyPath) -> Vec<OsString> {
+    fn server_command(&mut self, mut argv: Vec<OsString>, node: &Node<'_>) -> Vec<OsString> {
+        let path = &node.path;
         if argv.iter().any(|it| it.as_encoded_bytes().contains(&0)) {
             self.refuse(path, "an argument cannot hold a NUL");
         }
-        let Some(program) = argv.first_mut() else {
-            self.refuse(path, "must begin with a program");
+        let Some(program) = argv.first_mut().filter(|it| !it.is_empty()) else {
+            if node.value.is_array() {
+                self.refuse(path, "must begin with a program");
+            }
             return argv;
         };
         let text = program.to_string_lossy().into_owned();

@@ -151,7 +151,6 @@ fn a_missing_field_is_refused_where_it_is_needed() {
         ("/agents/name", "model"),
         ("/agents/name", "tools"),
         ("/agents/name/model", "provider"),
-        ("/plugins/name", "path"),
     ] {
         let mut file = full();
         let object = file.pointer_mut(pointer).and_then(Value::as_object_mut);

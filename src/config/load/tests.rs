@@ -212,7 +212,11 @@ fn a_file_that_cannot_be_read_says_why() {
 fn one_unknown_key_is_a_warning_and_no_agents_are_an_error() {
     check_warned("/nope", json!(1), "nope: unknown field, ignored");
     check_refused("/agents", json!({}), "agents: must hold at least one entry");
-    check_refused("/plugins", json!({"p": {}}), "plugins.p.path: this field is missing");
+    check_refused("/plugins", json!({"p": {}}), "plugins.p: needs `path`, a folder");
+    let both = json!({"p": {"path": "p", "command": ["x"]}});
+    check_refused("/plugins", both, "plugins.p.command: a plugin has either `path` or `command`");
+    let empty = json!({"p": {"command": []}});
+    check_refused("/plugins", empty, "plugins.p.command: must begin with a program");
     check_refused("/gateway", json!([]), "gateway: expected an object, found an array");
     let none = Case::new().findings(b"{llm:{providers:{}},agents:{}}");
     assert!(none.contains("llm.providers: must hold at least one entry"), "{none}");
@@ -242,7 +246,6 @@ fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
         ("/agents/a/permissions", json!({"rules": [{"tool": "exec", "action": "deny"}]})),
         ("/agents/a/permissions", json!({"approvalSeconds": 300})),
         ("/agents/a/permissions", json!({"unattended": "deny"})),
-        ("/plugins", json!({"p": {"path": "p", "command": ["x"]}})),
         ("/plugins", json!({"p": {"path": "p", "url": "http://x"}})),
         ("/plugins", json!({"p": {"path": "p", "headers": {}}})),
     ];
