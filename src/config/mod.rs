@@ -49,6 +49,6 @@ pub(crate) use source::read_bounded;
 pub use substitute::Environment;
 pub use types::{
     Agent, Api, Config, Endpoint, Gateway, HOSTS_OWN_NETWORK, Limits, LongPrompt, ModelChoice,
-    ModelFacts, ModelRef, MountConfig, Network, Plugin, PluginSource, Price, Provider, Reach,
-    RuntimeChoice, SandboxConfig, ThinkingLevel, Timeouts, UserChoice, by_name,
+    ModelFacts, ModelRef, MountConfig, Network, OnHookFailure, Plugin, PluginSource, Price,
+    Provider, Reach, RuntimeChoice, SandboxConfig, ThinkingLevel, Timeouts, UserChoice, by_name,
 };

@@ -177,7 +177,7 @@ const PLUGIN: &[Field] = &[
     later("headers", TEXTS),
     optional("env", Shape::Map(Names::Variable, &Shape::AnyText)).or("{}"),
     optional("config", Shape::Free).or("{}"),
-    later("onHookFailure", Shape::OneOf(&["refuse", "allow"])),
+    optional("onHookFailure", Shape::OneOf(&["refuse", "allow"])).or("\"refuse\""),
     optional("enabled", Shape::Flag).or("true"),
     // Where it was installed from: for `beige plugins update`, and nobody else.
     optional("_source", Shape::Text),
@@ -320,7 +320,6 @@ mod tests {
         let expected = [
             "plugins.*.url",
             "plugins.*.headers",
-            "plugins.*.onHookFailure",
             "agents.*.sandbox.network.allow",
             "agents.*.sandbox.mask",
             "agents.*.permissions.mode but \"auto\"",

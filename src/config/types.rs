@@ -210,6 +210,18 @@ pub struct Plugin {
     pub env: BTreeMap<String, String>,
     /// Passed to the plugin.
     pub config: Value,
+    /// What it means that it does not answer as a guard.
+    pub on_hook_failure: OnHookFailure,
+}
+
+/// What it means that a plugin that guards something does not answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnHookFailure {
+    /// What it guards is refused.
+    #[default]
+    Refuse,
+    /// It goes on.
+    Allow,
 }
 
 /// What a plugin is made of.

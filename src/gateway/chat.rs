@@ -10,12 +10,14 @@ use std::mem;
 
 use serde_json::Value;
 
+use super::hooked::with_text;
 use super::turns::from_choice;
 use super::{Engine, Handle, session_ref};
 use crate::clock::{self, Time};
 use crate::config::{Agent, ModelChoice, ModelRef, ThinkingLevel};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Assistant, Message, StopReason};
+use crate::plugin::hooks::{ModelSwitch, SwitchReason};
 use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
 use crate::provider::{Answer, Assembly, Delta, Failure, Fault, Listener, Request, ToolDefinition};
 use crate::session;
@@ -86,13 +88,18 @@ impl Handle {
         let engine = &*self.engine;
         let agent = engine.checked_chat(&request)?;
         let _entered = engine.running.enter_to_tell(cancel)?;
+        let caller = caller(&request);
+        if let Some(reason) = engine.guard_chat(&mut request, &caller.occasion(), cancel)? {
+            events(ChatEvent::Blocked(engine.redactor.mask(&reason).into_owned()));
+            return Ok(());
+        }
         let choices = from_choice(agent, Some(&request.model));
         let messages = session::context_of(mem::take(&mut request.messages));
         let key = request.session_key.as_deref().unwrap_or_default();
         let counted = |model: &ModelRef, end: &ModelCallEnd| {
             engine.model_call_ended(&request.agent, key, model, end);
         };
-        let hands = Equipped::new(&engine.toolbox, &engine.audit, caller(&request), &counted);
+        let hands = Equipped::new(&engine.toolbox, &engine.audit, caller, &counted);
         let mut talk = Talk {
             engine,
             agent,
@@ -175,8 +182,11 @@ impl Steps for Talk<'_> {
         (self.events)(ChatEvent::Lull);
     }
 
-    fn falls_back(&mut self, choice: &ModelChoice) {
-        self.tell(ChatEvent::Fallback(choice.model.clone()));
+    fn falls_back(&mut self, from: &ModelChoice, to: &ModelChoice, why: Option<&Fault>) {
+        self.tell(ChatEvent::Fallback(to.model.clone()));
+        let reason = SwitchReason::of(why);
+        let switch = ModelSwitch { from: &from.model, to: &to.model, reason };
+        self.hands.model_switches(&switch, self.cancel);
     }
 
     fn may_go_on(&self) -> bool {
@@ -226,7 +236,8 @@ impl Talk<'_> {
         let (message, fault) = match end {
             Ok(answer) => {
                 let message = masked_answer(answer.message, &self.engine.redactor);
-                self.tell(ChatEvent::Done(Box::new(message)));
+                let end = self.end_of(message);
+                self.tell(end);
                 return Ok(());
             }
             Err(End::Halted(error)) if !self.is_told => return Err(error),
@@ -238,6 +249,31 @@ impl Talk<'_> {
         let failed = masked_answer(self.failed(message, &fault), &self.engine.redactor);
         self.tell(ChatEvent::Failed(Box::new(failed)));
         Ok(())
+    }
+
+    /// A whole answer as its client gets it: the last word of a conversation as
+    /// plugins make it.
+    fn end_of(&self, message: Assistant) -> ChatEvent {
+        if message.stop_reason != StopReason::Stop {
+            return ChatEvent::Done(Box::new(message));
+        }
+        let said = message.text();
+        match self.hands.response(said.clone(), self.cancel) {
+            Ok(response) if response == said => ChatEvent::Done(Box::new(message)),
+            Ok(response) => {
+                let changed = masked_answer(with_text(message, response), &self.engine.redactor);
+                ChatEvent::Done(Box::new(changed))
+            }
+            Err(why) => {
+                let withheld = Assistant {
+                    content: Vec::new(),
+                    stop_reason: StopReason::Error,
+                    error_message: Some(why),
+                    ..message
+                };
+                ChatEvent::Failed(Box::new(masked_answer(withheld, &self.engine.redactor)))
+            }
+        }
     }
 
     /// What came of the answer, and why there is not more.

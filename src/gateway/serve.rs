@@ -16,6 +16,7 @@ use signal_hook::consts::SIGTERM;
 
 use super::daemon::{HomeLock, Role, SignalThread, notify_systemd};
 use super::handle::Handle;
+use super::hooked::Starting;
 use super::hub::{Ended, Event, Fresh, Hub};
 use super::socket::Reception;
 use super::{Engine, Only, Sockets, wake};
@@ -138,6 +139,7 @@ impl Round<'_> {
         let front = (self.front.start)(handle, doors, &engine.config)?;
         let waking = wake::start(&engine)?;
         engine.toolbox.plugins().start();
+        let starting = Starting::begin(&engine)?;
         if let Err(error) = in_use.leave(&engine.config.home) {
             log::warn!("one-shots cannot see which configuration is served: {error}");
         }
@@ -151,6 +153,8 @@ impl Round<'_> {
         drop(front);
         drop(sockets);
         drop(waking);
+        drop(starting);
+        engine.toolbox.plugins().tell_of_shutdown();
         engine.toolbox.plugins().stop();
         stop_sandboxes(&engine);
         let _ = fs::remove_file(api_socket);

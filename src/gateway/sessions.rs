@@ -2,9 +2,11 @@
 //! of them is held here, and whoever works on one has it locked.
 
 use super::Handle;
+use super::turns::from_choice;
 use crate::clock::now;
 use crate::config::ModelRef;
 use crate::error::{Error, Kind, Result};
+use crate::plugin::hooks::Hook;
 use crate::session::{Listed, Page, Told, Which, is_like_an_id};
 use crate::turn::masked_message;
 use crate::worker::Cancel;
@@ -79,6 +81,8 @@ impl Handle {
             SessionChange::New { key } => {
                 let fresh = store.start_anew(key, agent, now())?;
                 store.clear_settings(key, now())?;
+                let cancel = Cancel::never();
+                self.engine.tell_of_session(Hook::SessionCreated, agent, key, &cancel);
                 fresh
             }
             SessionChange::Resume { key, id } => store.resume(key, agent, id, now())?,
@@ -91,6 +95,8 @@ impl Handle {
                 if let Some(key) = &before.key {
                     store.clear_settings(key, now())?;
                 }
+                let (key, cancel) = (before.key.as_deref().unwrap_or_default(), Cancel::never());
+                self.engine.tell_of_session(Hook::SessionDisposed, agent, key, &cancel);
                 return Ok(before);
             }
         };
@@ -107,7 +113,14 @@ impl Handle {
         self.engine.check_owner(session_key, agent)?;
         self.engine.check_model(agent, model)?;
         let key = self.key_of(agent, session_key)?;
-        self.engine.store.choose_model(&key, model, now())
+        let before = self.engine.store.chosen_model(&key)?;
+        self.engine.store.choose_model(&key, model, now())?;
+        let agent = self.engine.config.agents.get(agent);
+        let usual = agent.map(|it| (it, &from_choice(it, before.as_ref())[0].model));
+        if let Some((agent, before)) = usual.filter(|(_, it)| *it != model) {
+            self.engine.tell_of_choice(&agent.name, &key, before, model, &Cancel::never());
+        }
+        Ok(())
     }
 
     /// The key that a session has, where its id is given; a key that has no

@@ -68,6 +68,7 @@ fn is_at_work(end: &ModelCallEnd) -> bool {
         Some(
             Fault::RateLimited(..)
                 | Fault::Unavailable(_)
+                | Fault::Slow(_)
                 | Fault::Refused(_)
                 | Fault::TooLong(_)
                 | Fault::Stale(_)

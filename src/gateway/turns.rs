@@ -10,6 +10,7 @@ use super::{Engine, session_ref};
 use crate::clock;
 use crate::config::{Agent, ModelChoice, ModelRef};
 use crate::error::{Error, Kind, Result};
+use crate::plugin::hooks::Prompted;
 use crate::sandbox::AgentSandbox;
 use crate::tool::Caller;
 use crate::turn::{
@@ -93,6 +94,7 @@ pub(super) fn run(
     let mut each = |event: TurnEvent| {
         if event.is_last() {
             ended.set(true);
+            close_ears(work);
             if let Task::Answer(request) = &work.task {
                 engine.meter.turn_ended(&event);
                 log_end(engine, request, first.as_ref(), &event);
@@ -150,7 +152,20 @@ fn try_run(
         return Err(Error::new(Kind::Internal, "the agent has no sandbox in this process"));
     };
     let key = &work.session;
+    let prompted = match &work.task {
+        Task::Compact => Prompted::default(),
+        Task::Answer(request) => match engine.guarded(request, key, cancel)? {
+            Ok(prompted) => prompted,
+            Err(reason) => {
+                events(TurnEvent::Blocked { reason });
+                return Ok(());
+            }
+        },
+    };
     let mut conversation = engine.store.open(key, &agent.name, clock::now())?;
+    if let Task::Answer(request) = &work.task {
+        engine.tell_of_beginning(request, agent, &conversation, cancel)?;
+    }
     let choices: Vec<&ModelChoice> = from_choice(agent, wanted);
     let model = &choices[0].model;
     let notes = workspace_notes(&equipment.sandbox, cancel);
@@ -162,6 +177,7 @@ fn try_run(
         instructions: agent.instructions.as_deref(),
         session_key: key,
         today: clock::now(),
+        context: &prompted.context,
     }
     .text();
     let counted = |model: &ModelRef, end: &ModelCallEnd| {
@@ -183,10 +199,18 @@ fn try_run(
         redactor: &engine.redactor,
     };
     match &work.task {
-        Task::Answer(request) => {
-            turn.run(&mut conversation, &request.message, events, cancel).map(drop)
-        }
+        Task::Answer(_) => turn.run(&mut conversation, &prompted.message, events, cancel).map(drop),
         Task::Compact => turn.compact(&mut conversation, events, cancel),
+    }
+}
+
+/// From now on nobody can say anything more to it. A turn that ran has heard
+/// all; of one that was refused before, the log tells.
+fn close_ears(work: &Work) {
+    let unheard = work.steering.close().len();
+    if unheard > 0 {
+        let session = &work.session;
+        log::warn!("{unheard} messages to the prompt in `{session}` are refused with it");
     }
 }
 

@@ -170,8 +170,13 @@ impl Host {
     /// The plugin, once it runs: starts it and waits for its greeting where
     /// that is still to come. [`Kind::Busy`] if it does not run.
     pub fn session(&self, asker: Asker<'_>) -> Result<Arc<Session>> {
+        self.session_within(asker, GREETING + WORD)
+    }
+
+    /// The same for who waits so long at most.
+    pub fn session_within(&self, asker: Asker<'_>, patience: Duration) -> Result<Arc<Session>> {
         self.start()?;
-        let deadline = after(GREETING + WORD);
+        let deadline = after(patience);
         loop {
             let started = match &*self.shared.locked() {
                 State::Up(session) => return Ok(Arc::clone(session)),
@@ -195,6 +200,22 @@ impl Host {
             State::Up(session) => Ok(Some(Arc::clone(session))),
             State::Down { why, .. } => Err(why.clone()),
             State::Starting(_) | State::Idle => Ok(None),
+        }
+    }
+
+    /// Waits until it runs or does not, if it was started.
+    pub fn settle(&self, cancel: &Cancel) {
+        let deadline = after(GREETING + WORD);
+        loop {
+            let started = match &*self.shared.locked() {
+                State::Starting(started) => started.clone(),
+                _ => return,
+            };
+            select! {
+                recv(started) -> _ => {}
+                recv(cancel.gone()) -> _ => return,
+                recv(deadline) -> _ => return,
+            }
         }
     }
 

@@ -1,19 +1,25 @@
 //! `plugin.json` as typed values. What a plugin may be called, what its tools
 //! may be called and what they may start is decided here, once, at load. What
-//! this version does not build (TypeScript, channels, hooks, skills) is
+//! this version does not build (TypeScript, channels, skills) is
 //! refused; keys that nobody knows are warnings.
+
+mod program;
+mod provides;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Read;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
+use program::{argv, find_program, flags};
+use provides::{check_provides, promised};
+
 use crate::plugin::fields::{Fields, Findings, kind_of};
+use crate::plugin::hooks::Hook;
 use crate::plugin::settings::Schema;
 
 /// Largest `plugin.json`, in bytes.
@@ -39,6 +45,8 @@ pub struct Manifest {
     pub tools: Vec<ToolEntry>,
     /// The server that gives them, if one does.
     pub server: Option<Server>,
+    /// Hooks that the server is always asked for.
+    pub hooks: Vec<Hook>,
     /// Files that its package must not hold, as globs.
     pub private: Vec<String>,
     /// What its configuration must look like.
@@ -135,6 +143,7 @@ pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
         folder: folder.to_owned(),
         tools: vec![tool],
         server: Some(Server { argv: argv.to_vec(), env: BTreeMap::new() }),
+        hooks: Vec::new(),
         private: Vec::new(),
         schema: None,
         default_config: Value::Object(serde_json::Map::new()),
@@ -242,12 +251,13 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
         Some(_) => server_tools(&shared, &fields, findings),
         None => tools(&shared, &fields, findings),
     };
-    check_provides(&fields, server.is_some(), findings);
+    let hooks = check_provides(&fields, server.is_some(), findings);
     Some(Manifest {
         name: name?,
         folder,
         tools,
         server,
+        hooks,
         private: private(&fields, findings),
         schema: schema(&fields, findings),
         default_config: default_config(&fields, findings),
@@ -342,12 +352,6 @@ fn server_tools(shared: &Shared, fields: &Fields<'_>, findings: &mut Findings) -
     tools.collect()
 }
 
-/// What `provides.tools` says; faults in it are told where it is checked.
-fn promised(fields: &Fields<'_>) -> Option<Vec<String>> {
-    let names = fields.get("provides")?.get("tools")?.as_array()?.iter();
-    Some(names.filter_map(|it| it.as_str().map(str::to_owned)).collect())
-}
-
 /// What a tool takes from its plugin where it says nothing itself.
 struct Shared {
     plugin: String,
@@ -439,68 +443,6 @@ fn run(
     }
 }
 
-/// Program and arguments, at least the former.
-fn argv(fields: &Fields<'_>, key: &str, findings: &mut Findings) -> Option<Vec<String>> {
-    let argv = fields.texts(key, findings)?;
-    let at = fields.path(key);
-    if argv.iter().any(|it| it.contains('\0')) {
-        findings.errors.push(format!("{at}: an argument cannot hold a NUL byte"));
-        return None;
-    }
-    if argv.first().is_none_or(String::is_empty) {
-        findings.errors.push(format!("{at}: must begin with a program"));
-        return None;
-    }
-    Some(argv)
-}
-
-fn find_program(folder: &Path, program: &str, has_flags: bool) -> Result<Program, String> {
-    if program.contains('/') {
-        return program_inside(folder, program).map(Program::Inside);
-    }
-    if has_flags {
-        return Ok(Program::OnPath(program.to_owned()));
-    }
-    let hint = if folder.join(program).is_file() {
-        format!(" (for the file in the plugin's folder write `./{program}`)")
-    } else {
-        String::new()
-    };
-    Err(format!(
-        "`{program}` is a name from PATH, so `flags` must list the arguments beginning with `-` \
-         that an agent may give ([]: none){hint}"
-    ))
-}
-
-fn program_inside(folder: &Path, program: &str) -> Result<PathBuf, String> {
-    if program.starts_with('/') {
-        return Err(format!(
-            "`{program}` must be a path inside the plugin's folder, such as `./tool`"
-        ));
-    }
-    let path = folder.join(program).canonicalize().map_err(|it| format!("`{program}`: {it}"))?;
-    if !path.starts_with(folder) {
-        return Err(format!("`{program}` leads out of the plugin's folder"));
-    }
-    let metadata = fs::metadata(&path).map_err(|it| format!("`{program}`: {it}"))?;
-    if !metadata.is_file() {
-        return Err(format!("`{program}` is not a file"));
-    }
-    if metadata.permissions().mode() & 0o111 == 0 {
-        return Err(format!("`{program}` is not executable; `chmod +x` makes it so"));
-    }
-    Ok(path)
-}
-
-fn flags(fields: &Fields<'_>, findings: &mut Findings) -> Option<Vec<String>> {
-    let flags = fields.texts("flags", findings)?;
-    for flag in flags.iter().filter(|it| !it.starts_with('-') || it.contains('=')) {
-        let at = fields.path("flags");
-        findings.errors.push(format!("{at}: {flag:?} must begin with `-` and have no `=`"));
-    }
-    Some(flags)
-}
-
 fn timeout(fields: &Fields<'_>, findings: &mut Findings) -> Duration {
     let seconds = fields.whole("timeoutSeconds", findings).unwrap_or(DEFAULT_TIMEOUT_SECONDS);
     if !(1..=MAX_TIMEOUT_SECONDS).contains(&seconds) {
@@ -514,46 +456,6 @@ fn env(fields: &Fields<'_>, findings: &mut Findings) -> BTreeMap<String, String>
     let env = fields.text_map("env", findings).unwrap_or_default();
     check_env(&fields.path("env"), &env, &mut findings.errors);
     env
-}
-
-/// What `provides` promises must be what `tools` gives; a server is held to it
-/// once it runs.
-fn check_provides(fields: &Fields<'_>, is_server: bool, findings: &mut Findings) {
-    let Some(value) = fields.get("provides") else { return };
-    let Some(provides) = Fields::of("provides", value, findings) else { return };
-    provides.warn_of_unknown(&["tools", "channel", "hooks", "skills"], findings);
-    for key in ["channel", "hooks", "skills"] {
-        if provides.get(key).is_some_and(|it| !is_nothing(it)) {
-            findings.errors.push(format!("provides.{key}: not supported by this version"));
-        }
-    }
-    let Some(promised) = provides.texts("tools", findings) else { return };
-    if is_server {
-        return;
-    }
-    let given = named_tools(fields);
-    for name in promised.iter().filter(|it| !given.contains(&it.as_str())) {
-        findings.errors.push(format!("provides.tools: `{name}` is not among `tools`"));
-    }
-    for name in given.iter().filter(|it| !promised.iter().any(|promised| promised == *it)) {
-        findings.errors.push(format!("provides.tools: `{name}` of `tools` is missing"));
-    }
-}
-
-/// Names of all entries of `tools`, also of those that are wrong: each fault
-/// is told once, where it is.
-fn named_tools<'a>(fields: &Fields<'a>) -> Vec<&'a str> {
-    let tools = fields.get("tools").and_then(Value::as_array).into_iter().flatten();
-    tools.filter_map(|it| it.get("name")?.as_str()).collect()
-}
-
-fn is_nothing(value: &Value) -> bool {
-    match value {
-        Value::Bool(it) => !it,
-        Value::Array(it) => it.is_empty(),
-        Value::Object(it) => it.is_empty(),
-        _ => false,
-    }
 }
 
 fn private(fields: &Fields<'_>, findings: &mut Findings) -> Vec<String> {

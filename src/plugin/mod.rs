@@ -10,6 +10,7 @@
 
 pub mod ask;
 pub mod connection;
+pub mod hooks;
 pub mod host;
 pub mod install;
 pub mod manifest;
@@ -23,6 +24,7 @@ pub mod skills;
 mod child;
 mod fields;
 mod globs;
+mod listeners;
 mod plugins;
 mod tree;
 
@@ -37,9 +39,10 @@ pub(crate) use fields::kind_of;
 pub use plugins::Plugins;
 pub use skills::Skills;
 
-use crate::config::PluginSource;
 use crate::config::{self, Findings, Home, KeyPath};
+use crate::config::{OnHookFailure, PluginSource};
 use crate::error::{During, Kind, Result};
+use crate::plugin::hooks::Hook;
 use crate::plugin::host::Launch;
 use crate::plugin::manifest::{CORE_TOOLS, Manifest, Way};
 use crate::plugin::settings::{Schema, merge};
@@ -91,6 +94,8 @@ struct Plugin {
     /// `None` if it has no files that an agent could read.
     package: Option<PathBuf>,
     server: Option<Launch>,
+    hooks: Vec<Hook>,
+    on_hook_failure: OnHookFailure,
 }
 
 impl Registry {
@@ -203,6 +208,12 @@ impl Registry {
         self.order.iter().filter_map(|it| self.plugins.get(it)?.server.as_ref())
     }
 
+    /// The hooks that a plugin is always asked for, and what its failure means.
+    pub fn hooks_of(&self, plugin: &str) -> (&[Hook], OnHookFailure) {
+        let plugin = self.plugins.get(plugin);
+        plugin.map_or((&[], OnHookFailure::Refuse), |it| (&it.hooks, it.on_hook_failure))
+    }
+
     /// Brings every package up to date with its plugin's folder, and makes the
     /// folders of those that have none. Safe while sandboxes have it mounted,
     /// and beside another process that does the same.
@@ -308,6 +319,8 @@ impl Registry {
             config,
             package,
             server,
+            hooks: manifest.hooks,
+            on_hook_failure: entry.on_hook_failure,
         };
         self.plugins.insert(entry.name.clone(), plugin);
         self.order.push(entry.name.clone());

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::host::{Desk, Host, Launch};
+use super::listeners::Hears;
 use super::manifest::Way;
 use super::run::{Asker, Output, RunCall};
 use super::{Registry, Tool, ask, mcp, run};
@@ -15,7 +16,9 @@ use crate::secret::Redactor;
 pub struct Plugins {
     registry: Registry,
     /// In the order of the configuration, in which they are started.
-    hosts: Vec<Host>,
+    pub(super) hosts: Vec<Host>,
+    /// What each of these is asked for.
+    pub(super) hears: Vec<Hears>,
 }
 
 impl Plugins {
@@ -32,7 +35,8 @@ impl Plugins {
             Host::new(launch.clone(), Arc::clone(desk), redactor.clone(), data_dir.clone())
         };
         let hosts = registry.servers().map(host).collect();
-        Self { registry, hosts }
+        let hears = registry.servers().map(|it| Hears::of(&registry, &it.plugin)).collect();
+        Self { registry, hosts, hears }
     }
 
     /// What they give.

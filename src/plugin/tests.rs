@@ -59,6 +59,7 @@ fn plugin(scratch: &Scratch, name: &str, manifest: &Value) -> config::Plugin {
         source: PluginSource::Folder(scratch.path().join(name)),
         env: BTreeMap::new(),
         config: json!({}),
+        on_hook_failure: OnHookFailure::Refuse,
     }
 }
 

@@ -37,8 +37,9 @@ pub trait Steps {
     /// Nothing happens: told after each second of a wait between two calls.
     fn waits(&mut self) {}
 
-    /// Another model than before is asked.
-    fn falls_back(&mut self, choice: &ModelChoice);
+    /// Another model than before is asked; why the one before did not answer,
+    /// unless it was not asked since it cools down.
+    fn falls_back(&mut self, from: &ModelChoice, to: &ModelChoice, why: Option<&Fault>);
 
     /// The conversation is too long for that model: makes it shorter, if it
     /// can, and the model is asked once more. `before`: how often that was
@@ -221,9 +222,10 @@ impl<'a> Chain<'a> {
             steps.retries(&tries.next(Duration::ZERO, reason));
         }
         let choice = self.choices[index];
-        if std::mem::replace(&mut self.current, index) != index {
+        let before = std::mem::replace(&mut self.current, index);
+        if before != index {
             tries.shrinks = 0;
-            steps.falls_back(choice);
+            steps.falls_back(self.choices[before], choice, self.whys[before].as_ref());
         }
         choice
     }
@@ -285,7 +287,9 @@ impl Exhausted {
 /// What a failure means for its model; `None` if no other call is to follow.
 fn setback(fault: &Fault) -> Option<Setback> {
     match fault {
-        Fault::RateLimited(..) | Fault::Unavailable(_) | Fault::Cut(_) => Some(Setback::Passing),
+        Fault::RateLimited(..) | Fault::Unavailable(_) | Fault::Slow(_) | Fault::Cut(_) => {
+            Some(Setback::Passing)
+        }
         Fault::Refused(_) | Fault::TooLong(_) | Fault::Stale(_) => Some(Setback::Lasting),
         Fault::Cancelled | Fault::Inactive(_) | Fault::Ours(_) => None,
     }
@@ -329,6 +333,8 @@ mod tests {
         /// What comes of each call, and whether some of it is seen.
         calls: VecDeque<Result<(), (Fault, bool)>>,
         told: Vec<String>,
+        /// The model before, and why another one follows.
+        switches: Vec<(String, Option<Fault>)>,
         waits: u32,
         shrinks: u32,
         is_final: bool,
@@ -363,8 +369,9 @@ mod tests {
             self.waits += 1;
         }
 
-        fn falls_back(&mut self, choice: &ModelChoice) {
-            self.told.push(format!("to {}", choice.model.model));
+        fn falls_back(&mut self, from: &ModelChoice, to: &ModelChoice, why: Option<&Fault>) {
+            self.told.push(format!("to {}", to.model.model));
+            self.switches.push((from.model.model.clone(), why.cloned()));
         }
 
         fn shrink(&mut self, _: &ModelChoice, before: u32) -> Result<bool, String> {
@@ -499,5 +506,22 @@ mod tests {
         let (end, told) = run(script, vec![unavailable(true), unavailable(true)], &cancel);
         assert_eq!(end, Some(End::CalledOff));
         assert_eq!(told, "a, retry 1 now: down, to b, b, retry 2 later: down");
+    }
+
+    #[test]
+    fn another_model_is_told_of_with_why_the_one_before_did_not_answer() {
+        let (health, models) = (health(), [choice("a"), choice("b")]);
+        let choices: Vec<&ModelChoice> = models.iter().collect();
+        let limited = || Fault::RateLimited(Some(60_000), "slowly".into());
+        let switches = |calls: Calls| {
+            let mut script = Script { calls: calls.into(), ..Script::default() };
+            let ended = Chain::new(&choices, &health).answer(&mut script, &Cancel::never());
+            assert!(ended.is_ok());
+            script.switches
+        };
+        let told = switches(vec![Err((limited(), false)), Ok(())]);
+        assert_eq!(told, [("a".to_owned(), Some(limited()))]);
+        // It cools down still, and is not asked at all.
+        assert_eq!(switches(vec![Ok(())]), [("a".to_owned(), None)]);
     }
 }

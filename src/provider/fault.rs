@@ -11,8 +11,10 @@ use crate::message::Assistant;
 pub enum Fault {
     /// The provider wants us to wait: milliseconds, if it says how long.
     RateLimited(Option<u64>, String),
-    /// It cannot answer now: overloaded, 5xx, not reached, too slow.
+    /// It cannot answer now: overloaded, 5xx, not reached.
     Unavailable(String),
+    /// It cannot answer now: it takes longer than it may.
+    Slow(String),
     /// The answer ended before its end.
     Cut(String),
     /// It will not answer this: key, model, request.
@@ -48,7 +50,7 @@ impl Fault {
     pub fn category(&self) -> &'static str {
         match self {
             Self::RateLimited(..) => "rate_limit",
-            Self::Unavailable(_) => "unavailable",
+            Self::Unavailable(_) | Self::Slow(_) => "unavailable",
             Self::Cut(_) => "cut",
             Self::Refused(_) => "refused",
             Self::TooLong(_) => "context_length",
@@ -64,6 +66,7 @@ impl Fault {
         match self {
             Self::RateLimited(wait, text) => Self::RateLimited(wait, words(text)),
             Self::Unavailable(text) => Self::Unavailable(words(text)),
+            Self::Slow(text) => Self::Slow(words(text)),
             Self::Cut(text) => Self::Cut(words(text)),
             Self::Refused(text) => Self::Refused(words(text)),
             Self::TooLong(text) => Self::TooLong(words(text)),
@@ -80,6 +83,7 @@ impl fmt::Display for Fault {
         match self {
             Self::RateLimited(_, text)
             | Self::Unavailable(text)
+            | Self::Slow(text)
             | Self::Cut(text)
             | Self::Refused(text)
             | Self::TooLong(text)

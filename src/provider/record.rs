@@ -139,9 +139,11 @@ pub(super) fn obstacle(path: &Path) -> Option<String> {
 fn failure(fault: &Fault) -> Option<Event> {
     let text = fault.to_string();
     match fault {
-        Fault::RateLimited(..) | Fault::Unavailable(_) | Fault::Cut(_) | Fault::Inactive(_) => {
-            Some(Event::Error(text))
-        }
+        Fault::RateLimited(..)
+        | Fault::Unavailable(_)
+        | Fault::Slow(_)
+        | Fault::Cut(_)
+        | Fault::Inactive(_) => Some(Event::Error(text)),
         Fault::Refused(_) => Some(Event::Refused(text)),
         Fault::TooLong(_) => Some(Event::TooLong(text)),
         // The call is made again, without what is stale.

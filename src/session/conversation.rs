@@ -29,9 +29,16 @@ pub struct Conversation {
     path: PathBuf,
     file: File,
     length: u64,
+    /// Whether it was begun by this very opening.
+    is_new: bool,
 }
 
 impl Conversation {
+    /// Whether there was no such session before.
+    pub fn is_new(&self) -> bool {
+        self.is_new
+    }
+
     /// The session as it stands in the file.
     pub fn session(&self) -> &Session {
         &self.session
@@ -110,7 +117,7 @@ impl Conversation {
     /// A new file with its header.
     pub(super) fn begin(path: PathBuf, file: File, key: &str, now: Time) -> Result<Self> {
         let session = Session::new(new_header(key, now)?);
-        let mut conversation = Self { session, path, file, length: 0 };
+        let mut conversation = Self { session, path, file, length: 0, is_new: true };
         conversation.write_line(&conversation.session.header.clone())?;
         Ok(conversation)
     }
@@ -131,7 +138,7 @@ impl Conversation {
         if !has_header {
             log::warn!("the session file {} has no header", path.display());
         }
-        Ok(Self { session, path, file, length })
+        Ok(Self { session, path, file, length, is_new: false })
     }
 
     /// One write; what a full disk let through of it is taken back.

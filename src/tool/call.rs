@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::plugin::hooks::{Occasion, Outcome};
 use crate::sandbox::{Exit, Feed, Output};
 
 /// On whose behalf something runs; set by the gateway, never by a payload.
@@ -22,6 +23,18 @@ pub struct Caller {
     pub claimed_session: Option<String>,
     /// `provider/model` that asked, in a turn.
     pub model: Option<String>,
+}
+
+impl Caller {
+    /// Where it stands, as plugins are told.
+    pub fn occasion(&self) -> Occasion {
+        let session = self.session.as_ref();
+        Occasion {
+            session_key: session.map(|it| it.session_key.clone()).unwrap_or_default(),
+            agent_name: self.agent.clone(),
+            channel: session.map(|it| it.channel.clone()).unwrap_or_default(),
+        }
+    }
 }
 
 /// The conversation a call belongs to.
@@ -165,8 +178,73 @@ impl Answer {
         texts.collect::<Vec<_>>().join("\n")
     }
 
+    /// In short, as plugins are told.
+    pub(super) fn outcome(&self) -> Outcome {
+        let exit_code = self.exit_code().unwrap_or(i32::from(self.is_error));
+        Outcome { output: self.plain_text(), exit_code }
+    }
+
+    /// With what a plugin made of text and exit code; images stay.
+    pub(super) fn with(mut self, outcome: Outcome) -> Self {
+        let before = self.outcome();
+        if outcome.exit_code != before.exit_code {
+            self.is_error = outcome.exit_code != 0;
+            if let Some(exit) = &mut self.exit {
+                exit.code = outcome.exit_code;
+            }
+        }
+        if outcome.output != before.output {
+            self.content.retain(|it| matches!(it, Content::Image { .. }));
+            self.content.insert(0, Content::Text { text: outcome.output });
+        }
+        self
+    }
+
     /// Exit code where a command ran.
     pub fn exit_code(&self) -> Option<i32> {
         self.exit.as_ref().map(|it| it.code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn picture() -> Content {
+        Content::Image { data: "x".into(), mime_type: "image/png".into() }
+    }
+
+    #[track_caller]
+    fn check(answer: &Answer, output: &str, exit_code: i32, want: (&[Content], bool)) {
+        let outcome = Outcome { output: output.into(), exit_code };
+        let changed = answer.clone().with(outcome);
+        assert_eq!((&changed.content[..], changed.is_error), want);
+        assert_eq!(changed.exit_code(), answer.exit.as_ref().map(|_| exit_code));
+    }
+
+    #[test]
+    fn what_a_plugin_changes_is_changed_and_nothing_else() {
+        let text = |text: &str| Content::Text { text: text.into() };
+        let told = Answer::text("a");
+        check(&told, "b", 0, (&[text("b")], false));
+        check(&told, "a", 3, (&[text("a")], true));
+        let failed = Answer::error("a");
+        check(&failed, "b", 1, (&[text("b")], true));
+        check(&failed, "a", 0, (&[text("a")], false));
+        let shown = Answer { content: vec![picture()], ..Answer::text("") };
+        check(&shown, "", 0, (&[picture()], false));
+        check(&shown, "b", 0, (&[text("b"), picture()], false));
+        let exit = Exit {
+            code: 0,
+            timed_out: false,
+            cancelled: true,
+            note: None,
+            saved: None,
+            duration: Duration::ZERO,
+        };
+        // Called off, though it ended by itself: it stays a failure.
+        let called_off = Answer { exit: Some(exit), is_error: true, ..Answer::text("a") };
+        check(&called_off, "b", 0, (&[text("b")], true));
+        check(&called_off, "b", 7, (&[text("b")], true));
     }
 }

@@ -1,5 +1,6 @@
-//! The only way to run anything: [`Toolbox::run`] asks policy, writes the
-//! audit line, acts, and finishes the line. Front ends, turns and the agents'
+//! The only way to run anything: [`Toolbox::run`] asks policy and the plugins
+//! that guard, writes the audit line, acts, finishes the line, and lets plugins
+//! see the result. Front ends, turns and the agents'
 //! sockets all come through here; no path goes round it.
 
 mod call;
@@ -24,6 +25,8 @@ pub use exec::below_workspace;
 use crate::audit::{Audit, Finish};
 use crate::config;
 use crate::error::{Error, Kind, Result};
+use crate::plugin::hooks::{Halt, Outcome, ToolCalled};
+use crate::plugin::run::Asker;
 use crate::plugin::{Plugins, Registry};
 use crate::policy::Decision;
 use crate::sandbox::AgentSandbox;
@@ -85,8 +88,8 @@ impl Toolbox {
         &self.calls
     }
 
-    /// Runs one call: policy, the audit line before, the act, the audit line
-    /// after. What the call's own tool answers, failures included, is an
+    /// Runs one call: policy, the plugins that guard, the audit line before, the
+    /// act, the audit line after, the plugins that see results. What the call's own tool answers, failures included, is an
     /// [`Answer`]; an error means that nothing ran (no such agent, arguments
     /// wrong, denied, no audit line could be written, no sandbox), that it was
     /// called off, or that the sandbox broke under it.
@@ -112,10 +115,36 @@ impl Toolbox {
                 _ => Err(Error::new(Kind::Denied, reason)),
             };
         }
+        let called = ToolCalled {
+            tool_name: &entry.tool,
+            args: &entry.args,
+            session_key: entry.session.as_deref().unwrap_or_default(),
+            agent_name: &entry.agent,
+        };
+        let asker = Asker { cancel, line: call.line() };
+        if let Err(halt) = self.plugins.pre_tool(&called, asker) {
+            if halt != Halt::CalledOff {
+                self.audit.deny(&entry, &halt.to_string())?;
+            }
+            return Err(halt.into());
+        }
+        let is_streamed = call.is_streamed();
         let pending = self.audit.begin(&entry)?;
         let done = self.act(equipment, caller, call, cancel).map(|it| self.masked(it));
         pending.finish(&finish(&done));
-        done
+        let changed = self.plugins.post_tool(&called, || self.outcome(&done), cancel);
+        match (done, changed) {
+            (Ok(answer), Some(outcome)) if !is_streamed => Ok(self.masked(answer.with(outcome))),
+            (done, _) => done,
+        }
+    }
+
+    /// What plugins are told of the end.
+    fn outcome(&self, done: &Result<Answer>) -> Outcome {
+        match done {
+            Ok(answer) => answer.outcome(),
+            Err(error) => Outcome { output: self.mask(&error.to_string()), exit_code: 1 },
+        }
     }
 
     fn act(

@@ -54,6 +54,19 @@ impl<'a> Prepared<'a> {
         }
     }
 
+    /// The line of whoever asked, where there is one.
+    pub(super) fn line(&self) -> Option<BorrowedFd<'a>> {
+        match self {
+            Self::Plugin(_, line) => Some(*line),
+            _ => None,
+        }
+    }
+
+    /// Whether its caller has got what it printed when it ends.
+    pub(super) fn is_streamed(&self) -> bool {
+        matches!(self, Self::Command(..))
+    }
+
     pub(super) fn decide(&self, agent: &Agent) -> Decision {
         match self {
             Self::Plugin(call, _) => policy::plugin(&agent.name, &agent.tools, &call.tool),

@@ -9,6 +9,7 @@ use super::{TurnEvent, Watch, cut};
 use crate::clock;
 use crate::config::{ModelChoice, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
+use crate::plugin::hooks::{ModelSwitch, SwitchReason};
 use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
 use crate::provider::{Answer, Delta, Failure, Fault, Request};
 use crate::usage::Role;
@@ -167,11 +168,14 @@ impl Steps for Progress<'_> {
         self.make_shorter(choice)
     }
 
-    fn falls_back(&mut self, choice: &ModelChoice) {
+    fn falls_back(&mut self, from: &ModelChoice, to: &ModelChoice, why: Option<&Fault>) {
         (self.events)(TurnEvent::ModelFallback {
-            provider: choice.model.provider.clone(),
-            model_id: choice.model.model.clone(),
+            provider: to.model.provider.clone(),
+            model_id: to.model.model.clone(),
         });
+        let reason = SwitchReason::of(why);
+        let switch = ModelSwitch { from: &from.model, to: &to.model, reason };
+        self.turn.hands.model_switches(&switch, self.cancel);
     }
 }
 

@@ -7,6 +7,7 @@ use super::{Hands, ModelCallEnd};
 use crate::audit::{Act, Audit, Entry, Finish, Target};
 use crate::config::ModelRef;
 use crate::error::Result;
+use crate::plugin::hooks::{ModelSwitch, Occasion};
 use crate::tool::{Answer, Call, Caller, CoreCall, Toolbox};
 use crate::worker::Cancel;
 
@@ -55,6 +56,25 @@ impl Hands for Equipped<'_> {
                 error: end.fault.map(|it| it.to_string()),
             });
         }))
+    }
+
+    fn model_switches(&self, switch: &ModelSwitch<'_>, cancel: &Cancel) {
+        self.toolbox.plugins().tell_of_switch(switch, &self.occasion(), cancel);
+    }
+
+    fn response(&self, response: String, cancel: &Cancel) -> Result<String, String> {
+        let plugins = self.toolbox.plugins();
+        if !plugins.has_servers() {
+            return Ok(response);
+        }
+        let response = self.toolbox.mask(&response);
+        plugins.post_response(response, &self.occasion(), cancel).map_err(|it| it.withheld())
+    }
+}
+
+impl Equipped<'_> {
+    fn occasion(&self) -> Occasion {
+        self.caller.borrow().occasion()
     }
 }
 

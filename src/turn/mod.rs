@@ -42,13 +42,14 @@ use std::time::Duration;
 use crate::config::{Limits, ModelChoice, ModelRef};
 use crate::error::Result;
 use crate::message::{Assistant, Usage};
+use crate::plugin::hooks::ModelSwitch;
 use crate::provider::{Fault, Health, Registry, ToolDefinition};
 use crate::secret::Redactor;
 use crate::session::Conversation;
 use crate::tool::{self, CoreCall};
 use crate::usage::Role;
 use crate::worker::Cancel;
-use progress::Progress;
+use progress::{Ending, Progress};
 
 /// What is told of an answer that the model had no room to finish.
 pub const CUT_AT_LIMIT: &str = "the answer was cut at the model's output limit";
@@ -96,6 +97,13 @@ pub trait Hands {
     /// What is returned is told how it ended.
     /// From then on, calls of tools are that model's.
     fn model_call_begins(&self, model: &ModelRef) -> Result<Box<dyn FnOnce(ModelCallEnd) + '_>>;
+
+    /// Another model than before is asked.
+    fn model_switches(&self, switch: &ModelSwitch<'_>, cancel: &Cancel);
+
+    /// What the caller gets for a model's answer; the error says why it gets
+    /// none.
+    fn response(&self, response: String, cancel: &Cancel) -> Result<String, String>;
 }
 
 /// How a model call ended, for the audit log, the usage log and the counters.
@@ -135,7 +143,7 @@ impl Turn<'_> {
         let outcome = progress.converse(message);
         // Whatever way it ends: what was said to it is not lost.
         let outcome = progress.keep_unheard().and(outcome);
-        let outcome = progress.sync().and(outcome);
+        let outcome = progress.sync().and(outcome).map(|it| progress.ending(&it));
         progress.tell_end(outcome)
     }
 
@@ -150,6 +158,6 @@ impl Turn<'_> {
         let mut progress = Progress::new(self, conversation, events, cancel);
         let outcome = progress.compact_as_asked();
         let outcome = progress.sync().and(outcome);
-        progress.tell_end(outcome.map(|()| Assistant::default())).map(drop)
+        progress.tell_end(outcome.map(|()| Ending::of(&Assistant::default()))).map(drop)
     }
 }

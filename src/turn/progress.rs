@@ -143,11 +143,18 @@ impl<'a> Progress<'a> {
         Ok(self.conversation.say(masked::message(message, self.turn.redactor), now)?)
     }
 
-    pub(super) fn tell_end(self, outcome: Result<Assistant, Halt>) -> Result<String> {
+    /// What the caller gets for that answer.
+    pub(super) fn ending(&self, answer: &Assistant) -> Ending {
+        let Ending { response, note } = Ending::of(answer);
+        match self.turn.hands.response(response, self.cancel) {
+            Ok(response) => Ending { response, note },
+            Err(why) => Ending { response: String::new(), note: Some(why) },
+        }
+    }
+
+    pub(super) fn tell_end(self, outcome: Result<Ending, Halt>) -> Result<String> {
         match outcome {
-            Ok(answer) => {
-                let response = answer.text();
-                let note = note_of(&answer).map(str::to_owned);
+            Ok(Ending { response, note }) => {
                 (self.events)(TurnEvent::Done { response: response.clone(), note });
                 Ok(response)
             }
@@ -159,6 +166,20 @@ impl<'a> Progress<'a> {
                 Err(error)
             }
         }
+    }
+}
+
+/// What the caller gets.
+pub(super) struct Ending {
+    response: String,
+    /// Why it is empty, or that it is not whole.
+    note: Option<String>,
+}
+
+impl Ending {
+    /// That answer as it is.
+    pub(super) fn of(answer: &Assistant) -> Self {
+        Self { response: answer.text(), note: note_of(answer).map(str::to_owned) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a model is told before anyone speaks: who it is, where its tools work,
-//! which there are, which skills it has. Pure. What changes most stands last, so that a provider's
-//! cache holds the rest: the date, to the day. Nothing of the host is in it.
+//! which there are, which skills it has. Pure. What changes most stands last, so
+//! that a provider's cache holds the rest: the date, to the day, and what is for
+//! one turn alone. Nothing of the host is in it.
 
 use serde_json::{Value, json};
 
@@ -28,6 +29,8 @@ pub struct Prompt<'a> {
     pub session_key: &'a str,
     /// Only its day is told.
     pub today: Time,
+    /// What plugins add for this turn; may be empty.
+    pub context: &'a str,
 }
 
 impl Prompt<'_> {
@@ -48,6 +51,9 @@ impl Prompt<'_> {
         }
         parts.extend(origin::section(self.session_key));
         parts.push(format!("Current date: {:.10}", self.today.to_string()));
+        if !self.context.trim().is_empty() {
+            parts.push(self.context.trim_end().to_owned());
+        }
         parts.join("\n\n")
     }
 }
@@ -163,6 +169,7 @@ mod tests {
         instructions: None,
         session_key: "cli:assistant:1",
         today: Time::from_unix_millis(1_796_012_194_668),
+        context: "",
     };
 
     #[test]

@@ -67,7 +67,7 @@ impl Steering {
     }
 
     /// The same, of a turn that ends whatever was said.
-    pub(super) fn close(&self) -> Vec<String> {
+    pub fn close(&self) -> Vec<String> {
         self.waiting().take().unwrap_or_default()
     }
 

@@ -181,9 +181,17 @@ struct TestHands {
     /// Stands before each answer.
     before: &'static str,
     model_calls: RefCell<Vec<ModelCallEnd>>,
+    /// Why nobody gets an answer.
+    withholds: Option<&'static str>,
 }
 
 impl Hands for TestHands {
+    fn model_switches(&self, _: &ModelSwitch<'_>, _: &Cancel) {}
+
+    fn response(&self, response: String, _: &Cancel) -> Result<String, String> {
+        self.withholds.map_or(Ok(response), |why| Err(why.to_owned()))
+    }
+
     fn run(
         &self,
         call: CoreCall,

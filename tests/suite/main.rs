@@ -30,6 +30,7 @@ mod full_disk;
 mod gateway;
 mod google;
 mod histories;
+mod hooks;
 mod hostile;
 mod http;
 mod layers;

@@ -9,8 +9,8 @@ use crate::audit::Filter;
 use crate::config::ModelRef;
 use crate::error::Result;
 use crate::gateway::{
-    ChatEvent, ChatRequest, Detail, Figures, Handle, Place, PromptRequest, SessionChange,
-    Subscription,
+    ChatEvent, ChatRequest, Detail, Figures, Handle, HookRequest, Made, Place, PromptRequest,
+    SessionChange, Subscription,
 };
 use crate::sandbox::Exit;
 use crate::session::{Listed, Page, Told, Which};
@@ -103,6 +103,8 @@ pub(super) trait Engine: Clone + Send + Sync + 'static {
     fn change_session(&self, agent: &str, change: &SessionChange) -> Result<Listed>;
     /// Chooses the model that an agent's session begins with.
     fn choose_model(&self, agent: &str, session_key: &str, model: &ModelRef) -> Result<()>;
+    /// Asks plugins on behalf of a client.
+    fn run_hook(&self, request: HookRequest, cancel: &Cancel) -> Result<Made>;
     /// Takes known secrets out of a text.
     fn mask(&self, text: &str) -> String;
     /// Whether nothing new is begun any more.
@@ -221,6 +223,10 @@ impl Engine for Handle {
 
     fn choose_model(&self, agent: &str, session_key: &str, model: &ModelRef) -> Result<()> {
         self.choose_model(agent, session_key, model)
+    }
+
+    fn run_hook(&self, request: HookRequest, cancel: &Cancel) -> Result<Made> {
+        self.run_hook(request, cancel)
     }
 
     fn mask(&self, text: &str) -> String {

@@ -20,7 +20,9 @@ use crate::config::key_path::KeyPath;
 use crate::config::nearest::nearest;
 use crate::config::node::Node;
 use crate::config::report::Findings;
-use crate::config::{Config, Home, Plugin, PluginSource, Provider, Surroundings, by_name, paths};
+use crate::config::{
+    Config, Home, OnHookFailure, Plugin, PluginSource, Provider, Surroundings, by_name, paths,
+};
 
 /// One configuration being put together.
 pub(crate) struct Assembly<'a> {
@@ -106,6 +108,10 @@ impl<'a> Assembly<'a> {
             source: self.plugin_source(node),
             env: self.environment(&node.get("env")),
             config: node.get("config").value.clone(),
+            on_hook_failure: match node.get("onHookFailure").value.as_str() {
+                Some("allow") => OnHookFailure::Allow,
+                _ => OnHookFailure::Refuse,
+            },
         }
     }
 

@@ -248,7 +248,6 @@ fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
         ("/agents/a/permissions", json!({"unattended": "deny"})),
         ("/plugins", json!({"p": {"path": "p", "url": "http://x"}})),
         ("/plugins", json!({"p": {"path": "p", "headers": {}}})),
-        ("/plugins", json!({"p": {"path": "p", "onHookFailure": "allow"}})),
     ];
     for (pointer, value) in refused {
         check_refused(pointer, value, "not supported by this version");

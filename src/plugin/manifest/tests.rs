@@ -69,6 +69,7 @@ fn a_small_manifest_is_read_with_its_defaults() {
         folder,
         tools: vec![tool],
         server: None,
+        hooks: Vec::new(),
         private: Vec::new(),
         schema: None,
         default_config: json!({}),
@@ -219,7 +220,7 @@ fn forms_that_are_not_built_are_refused() {
         json!({"provides": {"tools": ["p"], "channel": true, "hooks": ["prePrompt"], "skills": []}}),
         &[
             "provides.channel: not supported by this version",
-            "provides.hooks: not supported by this version",
+            "provides.hooks: only a server can be asked for hooks: it needs `command`",
         ],
     );
     check(json!({"provides": {"tools": ["p"], "channel": false, "hooks": [], "skills": []}}), &[]);
@@ -313,4 +314,22 @@ fn private_globs_name_files_of_the_plugin() {
 fn schema_and_defaults_are_checked() {
     check(json!({"configSchema": {"type": "map"}}), &["configSchema.type: `map` is not a type"]);
     check(json!({"defaultConfig": []}), &["defaultConfig: must be an object, is an array"]);
+}
+
+#[test]
+fn hooks_of_a_server_are_known_by_their_names() {
+    let hooks = |names: Value| json!({"command": ["./tool"], "provides": {"hooks": names}});
+    check_server(hooks(json!(["prePrompt", "gatewayShutdown", "prePrompt"])), &[]);
+    check_server(
+        hooks(json!(["preToolExe"])),
+        &[
+            "provides.hooks: there is no hook \"preToolExe\"; did you mean `preToolExec`?; there are \
+         prePrompt, postResponse, preToolExec, postToolExec, sessionCreated, sessionDisposed, \
+         modelSwitched, gatewayStarted, gatewayShutdown",
+        ],
+    );
+    check_server(
+        hooks(json!("prePrompt")),
+        &["provides.hooks: must be an array of strings, is a string"],
+    );
 }

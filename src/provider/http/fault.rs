@@ -61,7 +61,7 @@ fn too_slow(target: &Target, timeout: Timeout) -> Fault {
         target.url(),
         check(target)
     );
-    Fault::Unavailable(text)
+    Fault::Slow(text)
 }
 
 fn distrusted(target: &Target, error: &Error) -> Fault {

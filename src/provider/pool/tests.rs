@@ -405,7 +405,7 @@ fn a_limit_begins_with_the_step_that_nobody_was_told_of() {
     let first_byte = Some(Duration::from_millis(20));
     let patience = Patience { first_byte, ..PATIENCE };
     let got = caller.follow(patience, &Cancel::never(), &mut |_| ());
-    assert!(matches!(got, Err(Fault::Unavailable(_))), "{got:?}");
+    assert!(matches!(got, Err(Fault::Slow(_))), "{got:?}");
 }
 
 #[test]

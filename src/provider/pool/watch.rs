@@ -185,16 +185,16 @@ impl Limit {
         let seconds = self.length().as_secs_f64();
         let setting = format!("llm.providers.{provider}.timeouts");
         match self {
-            Self::Connection(_) => Fault::Unavailable(format!(
+            Self::Connection(_) => Fault::Slow(format!(
                 "no connection to the provider `{provider}` came about within {seconds} s, though \
                  somebody answers there (`{setting}.connectSeconds` for each step); check what \
                  stands before it, such as a proxy"
             )),
-            Self::FirstByte(_) => Fault::Unavailable(format!(
+            Self::FirstByte(_) => Fault::Slow(format!(
                 "the provider `{provider}` did not begin to answer within {seconds} s \
                  (`{setting}.firstByteSeconds`)"
             )),
-            Self::Idle(_) => Fault::Unavailable(format!(
+            Self::Idle(_) => Fault::Slow(format!(
                 "the provider `{provider}` fell silent for {seconds} s in the middle of its \
                  answer (`{setting}.idleSeconds`)"
             )),

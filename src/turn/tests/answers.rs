@@ -157,6 +157,12 @@ fn the_demo_answers_any_prompt() -> Result<()> {
 struct Watching(PathBuf, RefCell<bool>);
 
 impl Hands for Watching {
+    fn model_switches(&self, _: &ModelSwitch<'_>, _: &Cancel) {}
+
+    fn response(&self, response: String, _: &Cancel) -> Result<String, String> {
+        Ok(response)
+    }
+
     fn run(&self, _: CoreCall, _: &mut dyn FnMut(String), _: &Cancel) -> Result<tool::Answer> {
         Err(Error::new(Kind::Internal, "nothing is called here"))
     }
@@ -166,4 +172,15 @@ impl Hands for Watching {
         *self.1.borrow_mut() = file.contains("remember me");
         Ok(Box::new(|_| ()))
     }
+}
+
+#[test]
+fn an_answer_that_is_withheld_is_in_the_session_alone() -> Result<()> {
+    let place = Place::new(&line(&[text("secret")]))?;
+    let hands = TestHands { withholds: Some("a plugin says no"), ..TestHands::default() };
+    let told = place.run("hi", &hands, &Cancel::never())?;
+    let note = Some("a plugin says no".to_owned());
+    assert_eq!(told.events.last(), Some(&TurnEvent::Done { response: String::new(), note }));
+    assert_eq!(place.stored()?, ["user hi", "answer secret"]);
+    Ok(())
 }

@@ -39,6 +39,7 @@ impl<E: Engine> Call<E> {
             Task::Audit(filter) => self.audit(&filter),
             Task::Usage(query) => self.usage(&query),
             Task::Session(task) => self.session(task),
+            Task::Hook(request) => self.hook(request),
             Task::Abort(agent, key) => self.abort(&agent, &key),
             Task::Steer(agent, key, message) => self.steer(&agent, &key, &message),
             Task::Compact(agent, key) => self.compact(&agent, &key),

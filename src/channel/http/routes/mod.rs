@@ -7,6 +7,7 @@ mod array;
 mod calls;
 mod chat;
 mod gateway;
+mod hooks;
 mod path;
 mod requests;
 mod sessions;
@@ -29,7 +30,7 @@ use super::engine::Engine;
 use super::stream::Reply;
 use crate::audit::Filter;
 use crate::clock;
-use crate::gateway::{PromptRequest, SessionChange};
+use crate::gateway::{HookRequest, PromptRequest, SessionChange};
 use crate::usage::Query;
 use crate::worker::{Cancel, Crew, give_memory_back};
 use requests::{ChatBody, Checked, PromptBody, ToolRequest};
@@ -69,6 +70,7 @@ enum Task {
     Audit(Filter),
     Usage(Query),
     Session(SessionTask),
+    Hook(HookRequest),
     Abort(String, String),
     /// Agent, session, and what is said to its turn.
     Steer(String, String, String),
@@ -192,6 +194,10 @@ fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Under
         Route::Sessions(agent, route) => {
             require(engine, &agent)?;
             Task::Session(session_task(agent, route, asked, body)?)
+        }
+        Route::Hook(agent, route) => {
+            require(engine, &agent)?;
+            Task::Hook(checked(hooks::request(agent, route, body))?)
         }
         // Also while the gateway drains: it helps it to end.
         Route::Abort(agent, key) => {

@@ -30,8 +30,23 @@ pub(in crate::channel::http) enum Route {
     Steer(String, String),
     /// `POST /api/agents/:name/sessions/:key/compact`
     Compact(String, String),
+    /// Below `/api/agents/:name/hooks`
+    Hook(String, HookRoute),
     /// Below `/api/agents/:name/sessions`
     Sessions(String, SessionRoute),
+}
+
+/// What plugins are asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::channel::http) enum HookRoute {
+    /// `POST …/hooks/pre-prompt`
+    PrePrompt,
+    /// `POST …/hooks/post-response`
+    PostResponse,
+    /// `POST …/hooks/session-created`
+    SessionCreated,
+    /// `POST …/hooks/session-disposed`
+    SessionDisposed,
 }
 
 /// A route of an agent's sessions, with the key or id that its path names.
@@ -104,9 +119,20 @@ fn find_of_agent(name: String, rest: &[&str]) -> Option<(Route, &'static str)> {
         ["prompt"] => Some((Route::Prompt(name), "POST")),
         ["prompt", "stream"] => Some((Route::PromptStream(name), "POST")),
         ["models"] => Some((Route::Quick(Quick::Models(name)), "GET")),
+        ["hooks", hook] => Some((Route::Hook(name, hook_of(hook)?), "POST")),
         ["sessions", key, "abort"] => Some((Route::Abort(name, (*key).to_owned()), "POST")),
         ["sessions", key, "steer"] => Some((Route::Steer(name, (*key).to_owned()), "POST")),
         ["sessions", key, "compact"] => Some((Route::Compact(name, (*key).to_owned()), "POST")),
+        _ => None,
+    }
+}
+
+fn hook_of(name: &str) -> Option<HookRoute> {
+    match name {
+        "pre-prompt" => Some(HookRoute::PrePrompt),
+        "post-response" => Some(HookRoute::PostResponse),
+        "session-created" => Some(HookRoute::SessionCreated),
+        "session-disposed" => Some(HookRoute::SessionDisposed),
         _ => None,
     }
 }
@@ -181,6 +207,10 @@ mod tests {
         let compact = Route::Compact("a".into(), "k".into());
         check("POST", "/api/agents/a/sessions/k/compact", Ok(compact));
         check("GET", "/api/agents/a/sessions/k/compact", Err(405));
+        let hook = Route::Hook("a".into(), HookRoute::PostResponse);
+        check("POST", "/api/agents/a/hooks/post-response", Ok(hook));
+        check("GET", "/api/agents/a/hooks/post-response", Err(405));
+        check("POST", "/api/agents/a/hooks/pre-tool", Err(404));
         check("GET", "/api/audit?denied", Ok(Route::Audit));
         check("GET", "/api/usage?by=day", Ok(Route::Usage));
         check("POST", "/api/chat/stream", Ok(Route::ChatStream));

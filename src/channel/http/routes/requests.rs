@@ -245,11 +245,11 @@ impl<'de> Visitor<'de> for Count<'_> {
 const MODEL: &[&str] = &["provider", "modelId"];
 
 /// The fields of a JSON object, taken out one by one.
-struct Fields(Map<String, Value>);
+pub(super) struct Fields(Map<String, Value>);
 
 impl Fields {
     /// Those of a body, none of which is unknown.
-    fn parse(body: &[u8], known: &[&str]) -> Checked<Self> {
+    pub(super) fn parse(body: &[u8], known: &[&str]) -> Checked<Self> {
         bounded(body)?;
         match serde_json::from_slice(body) {
             Ok(Value::Object(fields)) => Self::of(fields, known),
@@ -265,14 +265,18 @@ impl Fields {
         }
     }
 
-    fn optional<T>(&mut self, name: &str, read: fn(Value) -> Checked<T>) -> Checked<Option<T>> {
+    pub(super) fn optional<T>(
+        &mut self,
+        name: &str,
+        read: fn(Value) -> Checked<T>,
+    ) -> Checked<Option<T>> {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => within(name, read(value)).map(Some),
         }
     }
 
-    fn required<T>(&mut self, name: &str, read: fn(Value) -> Checked<T>) -> Checked<T> {
+    pub(super) fn required<T>(&mut self, name: &str, read: fn(Value) -> Checked<T>) -> Checked<T> {
         self.optional(name, read)?.ok_or_else(|| format!("`{name}` is missing"))
     }
 
@@ -295,7 +299,7 @@ fn unknown(name: &str, known: &[&str]) -> String {
     format!("`{name}` is not a field of this request{hint}")
 }
 
-fn text(value: Value) -> Checked<String> {
+pub(super) fn text(value: Value) -> Checked<String> {
     match value {
         Value::String(text) if !text.contains('\0') => Ok(text),
         Value::String(_) => Err("must not hold a NUL".into()),
@@ -303,7 +307,7 @@ fn text(value: Value) -> Checked<String> {
     }
 }
 
-fn key(value: Value) -> Checked<String> {
+pub(super) fn key(value: Value) -> Checked<String> {
     let key = text(value)?;
     checked_key(&key).map_err(|it| format!("does not do: {it}"))?;
     Ok(key)

@@ -271,3 +271,23 @@ fn the_end_of_the_api_calls_off_what_is_left() {
     let mut rest = Vec::new();
     assert!(tool.read_to_end(&mut rest).is_ok() && rest.is_empty());
 }
+
+#[test]
+fn hooks_of_a_client_are_answered_as_they_always_were() {
+    let api = Api::new();
+    let check = |hook: &str, body: &str, want: Value| {
+        api.check(&format!("POST /api/agents/assistant/hooks/{hook}"), body, 200, want);
+    };
+    let prompt = r#"{"message":"hi","sessionKey":"tui:bl1:default","channel":"tui"}"#;
+    check("pre-prompt", prompt, json!({"message": "hi"}));
+    let reason = "the ••• is out";
+    let blocked = json!({"message": "BLOCK", "block": true, "reason": reason});
+    check("pre-prompt", r#"{"message":"BLOCK"}"#, blocked);
+    check("post-response", r#"{"response":"r"}"#, json!({"response": "r"}));
+    let blocked = json!({"response": "BLOCK", "block": true, "reason": reason});
+    check("post-response", r#"{"response":"BLOCK"}"#, blocked);
+    check("session-created", r#"{"sessionKey":"k"}"#, json!({"ok": true}));
+    check("session-disposed", "{}", json!({"ok": true}));
+    api.refuses("POST /api/agents/assistant/hooks/pre-prompt", "{}", 400, "`message`");
+    api.refuses("POST /api/agents/nobody/hooks/pre-prompt", prompt, 404, "nobody");
+}

@@ -13,9 +13,10 @@ use crate::clock;
 use crate::config::ModelRef;
 use crate::error::{Error, Kind, Result};
 use crate::gateway::{
-    ChatEvent, ChatRequest, Detail, Figures, Health, Lines, PromptRequest, ProviderLoad,
-    SessionChange, Subscription,
+    ChatEvent, ChatRequest, Detail, Figures, Health, HookRequest, Lines, Made, PromptRequest,
+    ProviderLoad, Said, SessionChange, Subscription,
 };
+use crate::plugin::hooks::Prompted;
 use crate::provider::{Assembly, Delta};
 use crate::sandbox::{Exit, Feed, Output};
 use crate::session::{Listed, Page, Which};
@@ -303,6 +304,17 @@ impl Engine for Small {
             Some("broken") => Err(Error::new(Kind::Internal, "no file")),
             agent => Ok(json!({ "by": query.by.name(), "agent": agent })),
         }
+    }
+
+    fn run_hook(&self, request: HookRequest, _: &Cancel) -> Result<Made> {
+        let reason = "the s3cret is out".to_owned();
+        Ok(match request.what {
+            Said::Prompt(message) if message == "BLOCK" => Made::Refused { message, reason },
+            Said::Prompt(message) => Made::Prompt(Prompted { message, context: String::new() }),
+            Said::Response(response) if response == "BLOCK" => Made::Withheld { response, reason },
+            Said::Response(response) => Made::Response(response),
+            Said::Created | Said::Disposed => Made::Nothing,
+        })
     }
 
     fn mask(&self, text: &str) -> String {
