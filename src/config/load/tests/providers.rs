@@ -36,6 +36,31 @@ fn a_provider_in_use_plays_back() {
     );
 }
 
+#[test]
+fn a_fallback_is_checked_as_the_model_is() {
+    let check = |fallbacks: Value, what: &str| {
+        let config = with("/agents/a/fallbackModels", fallbacks);
+        let findings = Case::new().findings(config.to_string().as_bytes());
+        assert!(findings.contains(what), "{what:?} is not in {findings}");
+    };
+    let other = json!({"provider": "demo", "model": "n"});
+    check(
+        json!([other, {"provider": "dmeo", "model": "m"}]),
+        "agents.a.fallbackModels[1].provider: there is no provider `dmeo`; did you mean `demo`?",
+    );
+    check(json!([{"provider": "x", "model": "m"}]), "no provider `x`; llm.providers holds demo");
+    let same = json!({"provider": "demo", "model": "m", "thinkingLevel": "high"});
+    check(
+        json!([other, same]),
+        "warning: agents.a.fallbackModels[1]: `demo/m` is agents.a.model already",
+    );
+    check(
+        json!([other, other]),
+        "warning: agents.a.fallbackModels[1]: `demo/n` is agents.a.fallbackModels[0] already",
+    );
+    check_accepted("/agents/a/fallbackModels", json!([other]));
+}
+
 /// A provider that is a server, with these fields beside its `baseUrl`.
 fn server(fields: Value) -> Value {
     let mut provider = json!({"baseUrl": "http://127.0.0.1:1/v1/"});
