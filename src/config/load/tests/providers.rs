@@ -61,6 +61,28 @@ fn a_fallback_is_checked_as_the_model_is() {
     check_accepted("/agents/a/fallbackModels", json!([other]));
 }
 
+#[test]
+fn a_url_that_lacks_its_scheme_is_told_with_it() {
+    for (given, meant) in [
+        ("127.0.0.1:28181/v1", "write `http://127.0.0.1:28181/v1`"),
+        ("localhost:28181/v1", "write `http://localhost:28181/v1`"),
+        ("localhost", "write `http://localhost`"),
+        ("[::1]:80/v1", "write `http://[::1]:80/v1`"),
+        ("10.0.0.7:8080", "write `http://10.0.0.7:8080`"),
+        ("//api.example.org/v1", "write `https://api.example.org/v1`"),
+        ("api.example.org/v1", "write `https://api.example.org/v1`"),
+        ("ftp://example.org/v1", "must be a URL that begins with http:// or https://"),
+        ("http:///v1", "must be a URL"),
+        ("http:/127.0.0.1/v1", "must be a URL"),
+        ("a b", "must be a URL that begins with http:// or https://"),
+    ] {
+        check_server_refused(json!({"baseUrl": given}), meant);
+    }
+    let config = with("/llm/providers/demo", json!({"baseUrl": "me:pass@host/v1"}));
+    let findings = Case::new().findings(config.to_string().as_bytes());
+    assert!(findings.contains("must ") && !findings.contains("pass@"), "{findings}");
+}
+
 /// A provider that is a server, with these fields beside its `baseUrl`.
 fn server(fields: Value) -> Value {
     let mut provider = json!({"baseUrl": "http://127.0.0.1:1/v1/"});
