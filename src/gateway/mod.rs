@@ -322,8 +322,7 @@ impl Engine {
         let channel = &request.channel;
         let key = request.session_key.take();
         let key = key.unwrap_or_else(|| format!("{channel}:{}:default", request.agent));
-        self.check_owner(&key, &request.agent)?;
-        request.session_key = Some(key);
+        request.session_key = Some(self.store.key_of(&request.agent, &key)?);
         if let Some(wanted) = &request.model {
             self.check_model(&request.agent, wanted)?;
         }
@@ -341,17 +340,6 @@ impl Engine {
         let what =
             format!("the agent `{agent}` may not use {wanted}; its {its} {}", models.join(", "));
         Err(Error::new(Kind::Denied, what))
-    }
-
-    /// [`Kind::Conflict`] if the session is another agent's.
-    fn check_owner(&self, key: &str, agent: &str) -> Result<()> {
-        match self.store.owner(key)? {
-            Some(owner) if owner != agent => Err(Error::new(
-                Kind::Conflict,
-                format!("the session `{key}` belongs to the agent `{owner}`"),
-            )),
-            _ => Ok(()),
-        }
     }
 }
 
