@@ -343,13 +343,43 @@ impl Engine {
     }
 }
 
-/// A session by its key `channel:id[:thread]`.
+/// A session by its key `channel:id[:thread]`. One without a colon, which a
+/// person made up, names a conversation and no channel.
 pub(crate) fn session_ref(key: &str) -> SessionRef {
-    let mut parts = key.splitn(3, ':');
+    let (channel, place) = match key.split_once(':') {
+        Some((channel, place)) => (Some(channel).filter(|it| !it.is_empty()), Some(place)),
+        None => (None, None),
+    };
+    let mut place = place.into_iter().flat_map(|it| it.splitn(2, ':')).map(str::to_owned);
     SessionRef {
         session_key: key.to_owned(),
-        channel: parts.next().unwrap_or_default().to_owned(),
-        chat_id: parts.next().map(str::to_owned),
-        thread_id: parts.next().map(str::to_owned),
+        channel: channel.map(str::to_owned),
+        chat_id: place.next(),
+        thread_id: place.next(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(key: &str, channel: Option<&str>, chat_id: Option<&str>, thread_id: Option<&str>) {
+        let owned = |it: Option<&str>| it.map(str::to_owned);
+        let want = SessionRef {
+            session_key: key.to_owned(),
+            channel: owned(channel),
+            chat_id: owned(chat_id),
+            thread_id: owned(thread_id),
+        };
+        assert_eq!(session_ref(key), want);
+    }
+
+    #[test]
+    fn a_key_names_channel_chat_and_thread_and_one_without_a_colon_none() {
+        check("telegram:42:7:8", Some("telegram"), Some("42"), Some("7:8"));
+        check("cli:a", Some("cli"), Some("a"), None);
+        check("work", None, None, None);
+        check(":work", None, Some("work"), None);
     }
 }

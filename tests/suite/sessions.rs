@@ -195,6 +195,18 @@ fn a_prompt_goes_on_in_the_session_whose_id_it_names() {
 }
 
 #[test]
+fn a_key_without_a_colon_names_no_channel() {
+    let world = some_world();
+    let script = "echo \"$BEIGE_SESSION_KEY <${BEIGE_CHANNEL-none}>\"";
+    let shown = world.run(["exec", "a", "--session", "work", "--", "sh", "-c", script]).expect(0);
+    assert_eq!(shown.text(), "work <none>\n");
+    let lines = world.run(["audit", "--json"]).expect(0);
+    let lines = lines.text();
+    assert!(lines.contains(r#""session":"work""#), "{lines}");
+    assert!(!lines.contains(r#""channel""#), "{lines}");
+}
+
+#[test]
 fn what_cannot_be_done_to_a_session_is_refused_with_the_reason() {
     let world = some_world();
     world.write_config(&(world.agent("a", "", "") + &world.agent("b", "", "")), "");
