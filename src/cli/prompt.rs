@@ -117,8 +117,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
     let asked_session = asked.session.is_some();
     let request = request(asked.agent, asked.text, asked.session, asked.model)?;
-    let session = request.session_key.clone();
-    let mut told = Told::new(asked.form, session, asked_session);
+    let mut told = Told::new(asked.form, &request, asked_session);
     match execute(invocation, request, &mut told) {
         Err(error) if !told.has_ended && !is_silent(&error) => {
             told.tell_failure(&error)?;
