@@ -58,7 +58,9 @@ model says before its tool calls, else all of it at the end. What went wrong is
 told on standard error; so are tool calls where that is a terminal.
 
 Options:
-  --session KEY   go on in this conversation (default: a new one each time)
+  --session KEY   go on in this conversation, named by its key or its ID, as
+                  `beige sessions list` prints them, or begin one under a new
+                  key, such as cli:AGENT:work (default: a new one each time)
   --model P/M     ask this model first, as provider/model: one of the agent's
                   `model` and `fallbackModels`; those listed after it follow
                   if it cannot answer
@@ -115,8 +117,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
     let asked_session = asked.session.is_some();
     let request = request(asked.agent, asked.text, asked.session, asked.model)?;
-    let session = request.session_key.clone();
-    let mut told = Told::new(asked.form, session, asked_session);
+    let mut told = Told::new(asked.form, &request, asked_session);
     match execute(invocation, request, &mut told) {
         Err(error) if !told.has_ended && !is_silent(&error) => {
             told.tell_failure(&error)?;

@@ -96,13 +96,17 @@ enum Request {
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let request = parse(invocation)?;
     let store = Store::new(invocation.home()?);
+    run_request(&store, request).map_err(with_list)
+}
+
+fn run_request(store: &Store, request: Request) -> Result<u8> {
     match request {
-        Request::List { which, json: true } => list_as_json(&store, &which)?,
-        Request::List { which, json: false } => list(&store, &which)?,
-        Request::Show { session, json: true } => show_as_json(&store, &session)?,
-        Request::Show { session, json: false } => show(&store, &session)?,
-        Request::Export { session, file } => export(&store, &session, file.as_deref())?,
-        Request::Remove { sessions } => return remove(&store, &sessions),
+        Request::List { which, json: true } => list_as_json(store, &which)?,
+        Request::List { which, json: false } => list(store, &which)?,
+        Request::Show { session, json: true } => show_as_json(store, &session)?,
+        Request::Show { session, json: false } => show(store, &session)?,
+        Request::Export { session, file } => export(store, &session, file.as_deref())?,
+        Request::Remove { sessions } => return remove(store, &sessions),
     }
     Ok(0)
 }
@@ -178,6 +182,16 @@ fn parse_remove(invocation: &mut Invocation) -> Result<Request> {
 fn text(word: OsString) -> Result<String> {
     word.into_string()
         .map_err(|it| Error::new(Kind::Usage, format!("`{}` is not UTF-8", it.display())))
+}
+
+/// A session that is not there, and what names those that are.
+fn with_list(error: Error) -> Error {
+    match error.kind() {
+        Kind::Missing => {
+            Error::new(Kind::Missing, format!("{error} (`beige sessions list` names them)"))
+        }
+        _ => error,
+    }
 }
 
 fn which_one(action: &str) -> Error {
@@ -434,7 +448,7 @@ fn remove(store: &Store, sessions: &[String]) -> Result<u8> {
         match store.remove(None, session, now()) {
             Ok(found) => print(&removed(&found))?,
             Err(error) => {
-                complain("beige sessions", &error);
+                complain("beige sessions", &with_list(error));
                 code = 1;
             }
         }

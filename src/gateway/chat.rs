@@ -84,7 +84,7 @@ impl Handle {
         cancel: &Cancel,
     ) -> Result<()> {
         let engine = &*self.engine;
-        let agent = engine.checked_chat(&request)?;
+        let agent = engine.checked_chat(&mut request)?;
         let _entered = engine.running.enter_to_tell(cancel)?;
         let choices = from_choice(agent, Some(&request.model));
         let messages = session::context_of(mem::take(&mut request.messages));
@@ -111,13 +111,14 @@ impl Handle {
 }
 
 impl Engine {
-    /// The agent of a request that may be begun.
-    fn checked_chat(&self, request: &ChatRequest) -> Result<&Agent> {
+    /// The agent of a request that may be begun; its session is called by its key
+    /// from then on.
+    fn checked_chat(&self, request: &mut ChatRequest) -> Result<&Agent> {
         super::require(&self.config, &request.agent)?;
         let agent = self.config.agents.get(&request.agent);
         let agent = agent.ok_or_else(|| Error::new(Kind::Missing, "there is no such agent"))?;
-        if let Some(key) = &request.session_key {
-            self.check_owner(key, &agent.name)?;
+        if let Some(word) = &mut request.session_key {
+            *word = self.store.key_of(&agent.name, word)?;
         }
         if agent.choices().all(|it| it.model != request.model) {
             let models: Vec<String> = agent.choices().map(|it| it.model.to_string()).collect();

@@ -235,7 +235,9 @@ impl<'a> Chain<'a> {
         fault: Fault,
         may_go_on: bool,
     ) -> Result<Option<Answer>, End<H>> {
-        let Some(setback) = setback(&fault) else { return Err(End::Failed(fault)) };
+        let Some(setback) = setback(&fault) else {
+            return Err(End::Failed(self.with_reasons(index, fault)));
+        };
         // How long a conversation is says nothing of a model's health.
         if !matches!(fault, Fault::TooLong(_)) {
             self.health.failed(&self.choices[index].model, &fault, clock::now());
@@ -246,6 +248,20 @@ impl<'a> Chain<'a> {
         self.course.failed(index, setback);
         self.whys[index] = Some(fault);
         Ok(None)
+    }
+
+    /// A failure of ours, with why it was come to that model at all.
+    fn with_reasons(&self, index: usize, fault: Fault) -> Fault {
+        let whys =
+            self.choices.iter().zip(&self.whys).filter_map(|(it, why)| Some((it, why.as_ref()?)));
+        let reasons: String = whys.map(|(it, why)| format!("\n- {}: {why}", it.model)).collect();
+        match fault {
+            Fault::Ours(what) if !reasons.is_empty() => {
+                let model = &self.choices[index].model;
+                Fault::Ours(format!("{model}: {what}\nBefore it failed:{reasons}"))
+            }
+            other => other,
+        }
     }
 
     /// How long each model still cools down.
@@ -479,6 +495,11 @@ mod tests {
             let end = check(Script::default(), vec![Err((fault.clone(), false))], "a");
             assert_eq!(end, Some(End::Failed(fault)));
         }
+        // It hides nothing of why it was come to.
+        let ours = Err((Fault::Ours("ours".into()), false));
+        let end = check(Script::default(), vec![refused(), ours], "a, to b, b");
+        let told = "p/b: ours\nBefore it failed:\n- p/a: no";
+        assert_eq!(end, Some(End::Failed(Fault::Ours(told.into()))));
         assert_eq!(check(Script::default(), vec![], "a"), Some(End::Halted("no more".into())));
     }
 

@@ -30,8 +30,9 @@ pub struct Caller {
 pub struct SessionRef {
     /// `channel:id[:thread]`.
     pub session_key: String,
-    /// `tui`, `api`, `cli`, `socket`, ….
-    pub channel: String,
+    /// `tui`, `api`, `cli`, `socket`, …, where the key names one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub channel: Option<String>,
     /// Chat, where the channel has them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub chat_id: Option<String>,

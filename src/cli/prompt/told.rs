@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::super::{colours, is_on_screen, is_watched, present, print, print_json, remark, tell};
 use super::live::Live;
 use crate::error::{During, Error, Kind, Result};
+use crate::gateway::PromptRequest;
 use crate::turn::{TurnEvent, category_of};
 
 /// Exit code of a turn that was called off.
@@ -31,6 +32,8 @@ pub(super) struct Told {
     form: Form,
     /// The answer as it comes; only as text at a terminal.
     live: Option<Live>,
+    agent: String,
+    /// The session's key, once the turn has begun; before, what was asked for.
     session: Option<String>,
     /// Whether others may know the session and have a turn running in it.
     named_session: bool,
@@ -50,16 +53,17 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Nothing shown yet of a turn in that session; `named_session` if it is
-    /// one that others may know.
-    pub(super) fn new(form: Form, session: Option<String>, named_session: bool) -> Self {
+    /// Nothing shown yet of that turn; `named_session` if others may know its
+    /// session.
+    pub(super) fn new(form: Form, request: &PromptRequest, named_session: bool) -> Self {
         let is_ours = Arc::new(AtomicBool::new(!named_session));
         let is_live = form == Form::Text && is_on_screen();
         let live = is_live.then(|| Live::new(colours()));
         Self {
             form,
             live,
-            session,
+            agent: request.agent.clone(),
+            session: request.session_key.clone(),
             named_session,
             notice: None,
             code: 1,
@@ -101,6 +105,7 @@ impl Told {
         self.has_ended |= matches!(kind, "done" | "blocked" | "error");
         self.make_way(kind)?;
         match kind {
+            "turn_start" => self.session = Some(text("sessionKey").to_owned()),
             "text_delta" => self.show_live(|it| it.more(text("delta")))?,
             "done" => {
                 self.code = 0;
@@ -122,6 +127,9 @@ impl Told {
                 }
                 self.code = if text("category") == "aborted" { ABORTED } else { 1 };
                 tell(&format!("beige prompt: {}", text("message")));
+                if self.form == Form::Text && is_limit(text("category")) {
+                    self.tell_how_to_go_on();
+                }
             }
             "tool_start" | "retry" | "model_fallback"
                 if self.form == Form::Text && is_watched() =>
@@ -135,6 +143,16 @@ impl Told {
             _ => {}
         }
         Ok(self.has_ended)
+    }
+
+    /// Says what to type, since a prompt that names no session begins a new one.
+    fn tell_how_to_go_on(&self) {
+        let Some(session) = &self.session else { return };
+        let session = as_typed(session);
+        let agent = &self.agent;
+        tell(&format!(
+            "beige prompt: to go on there: beige prompt {agent} --session {session} \"go on\""
+        ));
     }
 
     /// Ends the line of the answer before anything else is shown.
@@ -214,6 +232,21 @@ impl Told {
     }
 }
 
+/// Whether a turn ended since it had taken all that it may, and another one in
+/// its session goes on.
+fn is_limit(category: &str) -> bool {
+    category.starts_with("max_")
+}
+
+/// A word as a shell takes it.
+fn as_typed(word: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || ":-_./@".contains(it);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// Says what a pause of about a second or more before the next try is for.
 fn tell_pause(event: &Value) {
     let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
@@ -251,4 +284,15 @@ fn tool_line(event: &Value) -> String {
         shown.replace(['\n', '\r', '\t'], " ")
     };
     format!("· {}: {}", short(tool), short(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_told_as_a_shell_takes_it() {
+        assert_eq!(as_typed("cli:a:20261130T041634-1"), "cli:a:20261130T041634-1");
+        assert_eq!(as_typed("it's $x"), "'it'\\''s $x'");
+    }
 }
