@@ -376,8 +376,11 @@ fn a_model_that_cools_down_is_told_also_without_a_gateway() {
     let server =
         ModelServer::answering(|_| Answer::error(429, "slow down").header("retry-after", "3600"));
     let world = some_world();
+    let before = fs::read(world.config_file()).expect("a configuration");
     world.model_of(&server, "", &world.agent("a", "", ""));
     world.run(["prompt", "a", "go"]).expect(1);
+    // The same model, of a provider that is in order.
+    fs::write(world.config_file(), before).expect("written");
     let report = world.run(["doctor", "--json"]).json();
     expect(&report, "provider p", "warning", "m is not asked now: it cools down for 3");
     expect(&report, "provider p", "warning", "slow down");
