@@ -89,13 +89,16 @@ pub(super) fn inert(text: &str) -> String {
     shown
 }
 
-/// Whether standard output takes colours: a terminal, and no `NO_COLOR`.
+/// Whether standard output takes colours: a terminal that knows any, and no
+/// `NO_COLOR`.
 pub(super) fn colours() -> bool {
     takes_colours(io::stdout())
 }
 
 fn takes_colours(stream: impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+    let is_plain = std::env::var_os("TERM").is_some_and(|it| it == "dumb");
+    let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
+    stream.is_terminal() && !is_plain && !is_unwanted
 }
 
 /// Whether a person reads standard output: it is a terminal.

@@ -65,7 +65,8 @@ Options:
                   `model` and `fallbackModels`; those listed after it follow
                   if it cannot answer
   --json          one JSON document: {\"response\", \"session\"}, with a \"note\" if
-                  the answer is empty or cut and a \"notice\" if the gateway's
+                  the answer is empty or cut, a \"fallback\" if another model than
+                  the first gave it and a \"notice\" if the gateway's
                   configuration has changed since it read it; or of a turn that
                   failed {\"error\", \"category\", \"partial\", \"session\"}, or
                   {\"error\", \"category\"} if none was begun

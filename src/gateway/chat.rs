@@ -176,7 +176,7 @@ impl Steps for Talk<'_> {
         (self.events)(ChatEvent::Lull);
     }
 
-    fn falls_back(&mut self, choice: &ModelChoice) {
+    fn falls_back(&mut self, choice: &ModelChoice, _: &str) {
         self.tell(ChatEvent::Fallback(choice.model.clone()));
     }
 

@@ -449,7 +449,7 @@ fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
     let Some(price) = price else { return usage };
     let read = [usage.input, usage.cache_read, usage.cache_write];
     let price = price.for_prompt(read.into_iter().fold(0, u64::saturating_add));
-    let cost = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+    let cost = |tokens: u64, price: f64| rounded(tokens as f64 * price / 1e6);
     let mut parts = Cost {
         input: cost(usage.input, price.input),
         output: cost(usage.output, price.output),
@@ -457,9 +457,15 @@ fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
         cache_write: cost(usage.cache_write, price.cache_write),
         total: 0.0,
     };
-    parts.total = parts.input + parts.output + parts.cache_read + parts.cache_write;
+    parts.total = rounded(parts.input + parts.output + parts.cache_read + parts.cache_write);
     usage.cost = parts;
     usage
+}
+
+/// To a ten-billionth: what binary fractions add behind that is no price.
+fn rounded(dollars: f64) -> f64 {
+    let parts = (dollars * 1e10).round();
+    if parts.is_finite() { parts / 1e10 } else { dollars }
 }
 
 #[cfg(test)]
@@ -673,6 +679,9 @@ mod tests {
         check_cost(Some(dear), [6.0, 6.0, 2.0, 0.0, 14.0]);
         let cheap = Price { long: long(3_000_000), ..price };
         check_cost(Some(cheap), [3.0, 4.0, 1.0, 0.0, 8.0]);
+        // Binary fractions make 0.30000000000000004 of the sum.
+        let odd = Price { input: 0.1, output: 0.4, cache_read: 0.0, cache_write: 0.0, long: None };
+        check_cost(Some(odd), [0.1, 0.2, 0.0, 0.0, 0.3]);
     }
 
     #[test]

@@ -160,6 +160,7 @@ impl Steps for Progress<'_> {
             attempt: retry.attempt,
             in_ms: u64::try_from(retry.wait.as_millis()).unwrap_or(u64::MAX),
             reason: retry.reason.clone(),
+            model: retry.model.as_ref().map(ToString::to_string),
         });
     }
 
@@ -167,10 +168,11 @@ impl Steps for Progress<'_> {
         self.make_shorter(choice)
     }
 
-    fn falls_back(&mut self, choice: &ModelChoice) {
+    fn falls_back(&mut self, choice: &ModelChoice, why: &str) {
         (self.events)(TurnEvent::ModelFallback {
             provider: choice.model.provider.clone(),
             model_id: choice.model.model.clone(),
+            reason: why.to_owned(),
         });
     }
 }

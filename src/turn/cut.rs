@@ -56,7 +56,7 @@ impl Progress<'_> {
             return Err(Halt::new("output_limit", what));
         }
         self.cut_after = Some(written);
-        (self.events)(TurnEvent::Retry { attempt: 1, in_ms: 0, reason });
+        (self.events)(TurnEvent::Retry { attempt: 1, in_ms: 0, reason, model: None });
         Ok(())
     }
 

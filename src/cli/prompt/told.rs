@@ -37,6 +37,9 @@ pub(super) struct Told {
     session: Option<String>,
     /// Whether others may know the session and have a turn running in it.
     named_session: bool,
+    /// What there is to say of the model that answers, where that is another
+    /// than the first and nobody watched the turn.
+    fallback: Option<String>,
     /// What there is to say of the gateway's configuration.
     pub(super) notice: Option<String>,
     /// The exit code.
@@ -65,6 +68,7 @@ impl Told {
             agent: request.agent.clone(),
             session: request.session_key.clone(),
             named_session,
+            fallback: None,
             notice: None,
             code: 1,
             has_begun: false,
@@ -134,7 +138,13 @@ impl Told {
             "tool_start" | "retry" | "model_fallback"
                 if self.form == Form::Text && is_watched() =>
             {
-                remark(&line_of(kind, event));
+                if let Some(line) = line_of(kind, event) {
+                    remark(&line);
+                }
+            }
+            "model_fallback" if self.form != Form::Stream => {
+                let (model, reason) = (fallback(event), text("reason"));
+                self.fallback = Some(format!("another model answered, {model}: {reason}"));
             }
             "retry" => tell_pause(event),
             "compaction_start" if self.form == Form::Text && is_watched() => {
@@ -211,8 +221,10 @@ impl Told {
 
     fn answer(&mut self, response: &str, event: &Value) -> Result<()> {
         self.show_live(|it| it.rest(response))?;
-        if let Some(note) = event.get("note").and_then(Value::as_str) {
-            tell(&format!("beige prompt: {note}"));
+        let note = event.get("note").and_then(Value::as_str);
+        let fallback = self.fallback.as_deref().filter(|_| self.form == Form::Text);
+        for told in fallback.into_iter().chain(note) {
+            tell(&format!("beige prompt: {told}"));
         }
         match self.form {
             Form::Text if self.live.is_some() => Ok(()),
@@ -221,6 +233,9 @@ impl Told {
                 let mut document = json!({"response": response, "session": self.session});
                 if let Some(note) = event.get("note") {
                     document["note"] = note.clone();
+                }
+                if let Some(fallback) = &self.fallback {
+                    document["fallback"] = json!(fallback);
                 }
                 if let Some(notice) = &self.notice {
                     document["notice"] = json!(notice);
@@ -253,24 +268,37 @@ fn tell_pause(event: &Value) {
     // Of a second that a server asks for, a part has passed already.
     if millis >= 500 {
         let reason = event.get("reason").and_then(Value::as_str).unwrap_or_default();
-        tell(&format!("beige prompt: waiting {} s: {reason}", millis.div_ceil(1_000)));
+        let seconds = millis.div_ceil(1_000);
+        let model = event.get("model").and_then(Value::as_str);
+        let model = model.map_or_else(String::new, |it| format!(" for {it}"));
+        tell(&format!("beige prompt: waiting {seconds} s{model}: {reason}"));
     }
 }
 
-/// What a person sees of an event on the way.
-fn line_of(kind: &str, event: &Value) -> String {
+/// What a person sees of an event on the way, if anything.
+fn line_of(kind: &str, event: &Value) -> Option<String> {
     let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
     match kind {
         "retry" => {
             let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
-            match millis.div_ceil(1_000) {
-                0 => format!("· once more: {}", text("reason")),
-                seconds => format!("· once more in {seconds} s: {}", text("reason")),
+            let (seconds, model, reason) = (millis.div_ceil(1_000), text("model"), text("reason"));
+            match (seconds, model) {
+                (0, "") => Some(format!("· once more: {reason}")),
+                // That another model is asked is an event of its own.
+                (0, _) => None,
+                (_, "") => Some(format!("· once more in {seconds} s: {reason}")),
+                (_, model) => Some(format!("· {model} in {seconds} s: {reason}")),
             }
         }
-        "model_fallback" => format!("· now {}/{}", text("provider"), text("modelId")),
-        _ => tool_line(event),
+        "model_fallback" => Some(format!("· now {}: {}", fallback(event), text("reason"))),
+        _ => Some(tool_line(event)),
     }
+}
+
+/// The model that is asked from now on.
+fn fallback(event: &Value) -> String {
+    let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
+    format!("{}/{}", text("provider"), text("modelId"))
 }
 
 /// What a person sees of a tool call: its first argument, shortened.
@@ -294,5 +322,26 @@ mod tests {
     fn a_key_is_told_as_a_shell_takes_it() {
         assert_eq!(as_typed("cli:a:20261130T041634-1"), "cli:a:20261130T041634-1");
         assert_eq!(as_typed("it's $x"), "'it'\\''s $x'");
+    }
+
+    #[test]
+    fn a_person_sees_which_model_comes_next_and_why() {
+        let check = |event: Value, want: Option<&str>| {
+            let kind = event["type"].as_str().expect("a type");
+            assert_eq!(line_of(kind, &event).as_deref(), want);
+        };
+        let retry = |in_ms: u64| json!({"type": "retry", "inMs": in_ms, "reason": "it broke"});
+        check(retry(0), Some("· once more: it broke"));
+        check(retry(1_001), Some("· once more in 2 s: it broke"));
+        let by = |in_ms: u64| {
+            let mut event = retry(in_ms);
+            event["model"] = json!("q/n");
+            event
+        };
+        check(by(0), None);
+        check(by(1_001), Some("· q/n in 2 s: it broke"));
+        let to =
+            json!({"type": "model_fallback", "provider": "q", "modelId": "n", "reason": "401"});
+        check(to, Some("· now q/n: 401"));
     }
 }
