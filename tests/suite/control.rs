@@ -241,9 +241,44 @@ fn a_burst_of_events_reaches_who_reads() {
 }
 
 #[test]
+fn a_fast_answer_is_lost_in_no_form() {
+    let world = some_world();
+    let events = vec![json!({"text": "x".repeat(1000)}); 4000];
+    world.write_cassette(&[&json!({ "events": events }).to_string()]);
+    world.start_gateway();
+    let text = world.run(["prompt", "a", "hi"]).expect(0).text().to_owned();
+    assert_eq!(text.len(), 4_000_001);
+    let one = world.run(["prompt", "a", "--json", "hi"]).expect(0).json();
+    assert_eq!(one["response"].as_str().map(str::len), Some(4_000_000));
+    let stream = world.run(["prompt", "a", "--stream-json", "hi"]).expect(0).text().to_owned();
+    let events = stream.lines().map(|it| serde_json::from_str::<Value>(it).expect("an event"));
+    let told: usize = events.filter_map(|it| it["delta"].as_str().map(str::len)).sum();
+    assert_eq!(told, 4_000_000);
+}
+
+#[test]
+fn a_prompt_whose_end_is_not_heard_says_so_and_where_to_look() {
+    let world = holding();
+    let asked = ["prompt", "a", "--session", "cli:a:1", "--json", "hi"];
+    let child = world.spawn(asked);
+    wait_until("the command runs", || has_started(&world));
+    world.kill_gateway();
+    let ended = Finished::from(child.wait_with_output().expect("it ends")).expect(3);
+    let told = ended.json();
+    assert_eq!((&told["category"], &told["session"]), (&json!("unheard"), &json!("cli:a:1")));
+    let error = told["error"].as_str().unwrap_or_default();
+    assert!(
+        error.contains("may go on") && error.contains("beige sessions show cli:a:1"),
+        "{error}"
+    );
+}
+
+#[test]
 fn a_client_that_reads_too_slowly_loses_its_stream_and_not_its_turn() {
     let world = some_world();
-    let mut events = vec![json!({"text": "x".repeat(1000)}); 3000];
+    // What follows each other is joined; such as alternates is not.
+    let pair = [json!({"text": "x".repeat(1000)}), json!({"thinking": "y".repeat(1000)})];
+    let mut events: Vec<Value> = pair.iter().cycle().take(4000).cloned().collect();
     let command = "echo x >started; while [ ! -e go ]; do sleep 0.05; done";
     events.push(json!({"toolCall": {"name": "exec", "arguments": {"command": command}}}));
     world.write_cassette(&[&json!({ "events": events }).to_string(), DONE]);
@@ -254,6 +289,10 @@ fn a_client_that_reads_too_slowly_loses_its_stream_and_not_its_turn() {
     assert_eq!(cut.status, 200);
     assert!(!cut.body.is_empty() && cut.body.len() < 3_000_000, "{}", cut.body.len());
     assert!(!cut.text().contains("tool_start"));
+    let last = cut.lines().pop().expect("a last event");
+    assert_eq!((&last["type"], &last["category"]), (&json!("error"), &json!("too_slow")));
+    let message = last["message"].as_str().unwrap_or_default();
+    assert!(message.contains("goes on") && message.contains("api:a:1"), "{message}");
     assert_eq!(health(&world)["running"], 1);
     fs::write(world.workspace("a").join("go"), "").expect("a file");
     wait_until("it has ended", || health(&world)["running"] == 0);

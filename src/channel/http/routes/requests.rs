@@ -17,11 +17,12 @@ use serde_json::{Map, Value};
 use crate::audit::{Filter, parse_since};
 use crate::clock::Time;
 use crate::config::{ModelRef, nearest};
+use crate::gateway::Detail;
 use crate::session::check_key;
 use crate::tool::CommandCall;
 use crate::usage::{By, Query};
 pub(super) use chat::ChatBody;
-use chat::within;
+use chat::{within, yes_or_no};
 
 /// Values that a body may hold: a short body of many small ones would take
 /// many times its size in memory. As many as a command line can have words.
@@ -83,7 +84,20 @@ impl CommandRequest {
 
 impl PromptBody {
     pub(super) fn parse(body: &[u8]) -> Checked<Self> {
-        let mut fields = Fields::parse(body, &["message", "sessionKey", "model"])?;
+        Self::of(&mut Fields::parse(body, &["message", "sessionKey", "model"])?)
+    }
+
+    /// The same of a stream, and what of the turn it is told.
+    pub(super) fn parse_of_stream(body: &[u8]) -> Checked<(Self, Detail)> {
+        let mut fields = Fields::parse(body, &["message", "sessionKey", "model", "deltas"])?;
+        let detail = match fields.optional("deltas", yes_or_no)? {
+            Some(false) => Detail::Steps,
+            _ => Detail::All,
+        };
+        Ok((Self::of(&mut fields)?, detail))
+    }
+
+    fn of(fields: &mut Fields) -> Checked<Self> {
         let message = fields.required("message", text)?;
         let session_key = fields.optional("sessionKey", text)?;
         let model = fields.optional("model", model)?;
@@ -456,6 +470,16 @@ mod tests {
         check(PromptBody::parse, "{}", "`message`");
         check(PromptBody::parse, r#"{"message":["a"]}"#, "`message`");
         check(PromptBody::parse, r#"{"message":"a","model":{"provider":"p"}}"#, "`model.modelId`");
+    }
+
+    #[test]
+    fn a_stream_can_do_without_pieces() {
+        let detail = |body: &str| PromptBody::parse_of_stream(body.as_bytes()).map(|it| it.1);
+        assert_eq!(detail(r#"{"message":"a"}"#), Ok(Detail::All));
+        assert_eq!(detail(r#"{"message":"a","deltas":true}"#), Ok(Detail::All));
+        assert_eq!(detail(r#"{"message":"a","deltas":false}"#), Ok(Detail::Steps));
+        assert!(detail(r#"{"message":"a","deltas":0}"#).is_err_and(|it| it.contains("`deltas`")));
+        check(PromptBody::parse, r#"{"message":"a","deltas":false}"#, "`deltas`");
     }
 
     #[test]
