@@ -262,7 +262,7 @@ fn a_prompt_whose_end_is_not_heard_says_so_and_where_to_look() {
     let asked = ["prompt", "a", "--session", "cli:a:1", "--json", "hi"];
     let child = world.spawn(asked);
     wait_until("the command runs", || has_started(&world));
-    world.kill_gateway();
+    signal(world.gateway_pid(), "KILL");
     let ended = Finished::from(child.wait_with_output().expect("it ends")).expect(3);
     let told = ended.json();
     assert_eq!((&told["category"], &told["session"]), (&json!("unheard"), &json!("cli:a:1")));
