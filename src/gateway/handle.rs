@@ -165,7 +165,7 @@ impl Handle {
 
     /// Puts a prompt in line for its session; events come as the turn goes,
     /// the last one says how it ended. Who does not read them fast enough is
-    /// dropped, and the turn goes on.
+    /// told so ([`super::TOO_SLOW`]) and no more, and the turn goes on.
     pub fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription> {
         self.begin(Work::answer(self.engine.checked(request)?), detail)
     }

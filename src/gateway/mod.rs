@@ -39,7 +39,7 @@ pub use hub::Fresh;
 pub use meter::{Counted, ModelCalls};
 pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 pub use sessions::SessionChange;
-pub use subscription::{Detail, Subscriber, Subscription, Told};
+pub use subscription::{Detail, Subscriber, Subscription, TOO_SLOW, Told};
 pub use turns::PromptRequest;
 pub use view::{AgentView, ConfigView, CoolingModel, Health, ModelView, ProviderLoad};
 

@@ -9,11 +9,14 @@ use serde_json::{Value, json};
 use super::super::{colours, is_on_screen, is_watched, present, print, print_json, remark, tell};
 use super::live::Live;
 use crate::error::{During, Error, Kind, Result};
-use crate::gateway::PromptRequest;
+use crate::gateway::{PromptRequest, TOO_SLOW};
 use crate::turn::{TurnEvent, category_of};
 
 /// Exit code of a turn that was called off.
 pub(super) const ABORTED: u8 = 130;
+
+/// Exit code of a turn that may go on, since its end was not heard.
+const UNHEARD: u8 = 3;
 
 /// How a turn is shown.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -78,6 +81,11 @@ impl Told {
         }
     }
 
+    /// Whether anybody sees what is said before all of it has been.
+    pub(super) fn shows_pieces(&self) -> bool {
+        self.form == Form::Stream || self.live.is_some()
+    }
+
     /// Says once what a turn waits for that has not begun.
     pub(super) fn wait_for_turn(&mut self) {
         if std::mem::replace(&mut self.has_begun, true) {
@@ -129,7 +137,11 @@ impl Told {
                 if self.form == Form::Json {
                     self.failure(event)?;
                 }
-                self.code = if text("category") == "aborted" { ABORTED } else { 1 };
+                self.code = match text("category") {
+                    "aborted" => ABORTED,
+                    TOO_SLOW => UNHEARD,
+                    _ => 1,
+                };
                 tell(&format!("beige prompt: {}", text("message")));
                 if self.form == Form::Text && is_limit(text("category")) {
                     self.tell_how_to_go_on();
@@ -187,7 +199,25 @@ impl Told {
         Error::new(Kind::Cancelled, what)
     }
 
-    /// What no turn tells, since none was begun or its end was not heard.
+    /// Ends what is shown of a turn that was let in and whose end was not heard.
+    pub(super) fn break_off(&mut self, why: &Error) -> Result<()> {
+        (self.has_ended, self.code) = (true, UNHEARD);
+        let session = self.session.as_deref().unwrap_or_default();
+        let message = format!(
+            "{why}; its end was not heard, and the turn may go on in the session {session}: see \
+             `beige sessions show {session}` before asking again"
+        );
+        let event = json!({"type": "error", "category": "unheard", "message": message});
+        match self.form {
+            Form::Text => self.show_live(Live::end_line)?,
+            Form::Json => self.failure(&event)?,
+            Form::Stream => print_json(&format!("{event}\n"))?,
+        }
+        tell(&format!("beige prompt: {message}"));
+        Ok(())
+    }
+
+    /// What no turn tells, since none was begun.
     pub(super) fn tell_failure(&mut self, error: &Error) -> Result<()> {
         self.has_ended = true;
         match self.form {

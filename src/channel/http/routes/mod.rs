@@ -29,7 +29,7 @@ use super::engine::Engine;
 use super::stream::Reply;
 use crate::audit::Filter;
 use crate::clock;
-use crate::gateway::{PromptRequest, SessionChange};
+use crate::gateway::{Detail, PromptRequest, SessionChange};
 use crate::usage::Query;
 use crate::worker::{Cancel, Crew, give_memory_back};
 use requests::{ChatBody, Checked, PromptBody, ToolRequest};
@@ -64,7 +64,7 @@ enum Task {
     Tool(String, ToolRequest),
     Command(String, CommandRequest),
     Prompt(PromptRequest),
-    PromptStream(PromptRequest),
+    PromptStream(PromptRequest, Detail),
     Chat(Box<ChatBody>),
     Audit(Filter),
     Usage(Query),
@@ -182,8 +182,15 @@ fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Under
             require(engine, &agent)?;
             Task::Command(agent, checked(CommandRequest::parse(body))?)
         }
-        Route::Prompt(agent) => Task::Prompt(prompt_request(engine, agent, body)?),
-        Route::PromptStream(agent) => Task::PromptStream(prompt_request(engine, agent, body)?),
+        Route::Prompt(agent) => {
+            require(engine, &agent)?;
+            Task::Prompt(prompt_request(agent, checked(PromptBody::parse(body))?))
+        }
+        Route::PromptStream(agent) => {
+            require(engine, &agent)?;
+            let (body, detail) = checked(PromptBody::parse_of_stream(body))?;
+            Task::PromptStream(prompt_request(agent, body), detail)
+        }
         Route::ChatStream => {
             let chat = checked(ChatBody::parse(body))?;
             require(engine, &chat.request.agent)?;
@@ -211,14 +218,9 @@ fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Under
     Ok(Understood::Task(task))
 }
 
-fn prompt_request<E: Engine>(
-    engine: &E,
-    agent: String,
-    body: &[u8],
-) -> Result<PromptRequest, Answer> {
-    require(engine, &agent)?;
-    let PromptBody { message, session_key, model } = checked(PromptBody::parse(body))?;
-    Ok(PromptRequest { agent, message, session_key, model, channel: CHANNEL.into() })
+fn prompt_request(agent: String, body: PromptBody) -> PromptRequest {
+    let PromptBody { message, session_key, model } = body;
+    PromptRequest { agent, message, session_key, model, channel: CHANNEL.into() }
 }
 
 /// What is asked of an agent's sessions.
