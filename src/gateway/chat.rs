@@ -309,7 +309,11 @@ fn marks_of(messages: &[Message], provider: &str) -> Vec<Value> {
 fn is_content(delta: &Delta) -> bool {
     match delta {
         Delta::Text(_) | Delta::Thinking(_) | Delta::Redacted(_) | Delta::ToolCall(_) => true,
-        Delta::Signature(_) | Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => false,
+        Delta::Anew(_)
+        | Delta::Signature(_)
+        | Delta::Usage(_)
+        | Delta::Stop(_)
+        | Delta::Mark(_) => false,
     }
 }
 
