@@ -20,7 +20,7 @@ use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
 use crate::provider::{Answer, Assembly, Delta, Failure, Fault, Listener, Request, ToolDefinition};
 use crate::session;
 use crate::tool::Caller;
-use crate::turn::{Equipped, Hands, ModelCallEnd, Watch, masked_answer};
+use crate::turn::{Equipped, Hands, ModelCallEnd, Watch, masked_answer, without_cut_calls};
 use crate::usage::Role;
 use crate::worker::Cancel;
 use veil::Veil;
@@ -226,8 +226,7 @@ impl Talk<'_> {
     fn tell_end(&mut self, end: Result<Answer, End<Error>>) -> Result<()> {
         let (message, fault) = match end {
             Ok(answer) => {
-                let message = masked_answer(answer.message, &self.engine.redactor);
-                self.tell(ChatEvent::Done(Box::new(message)));
+                self.tell_answer(&answer);
                 return Ok(());
             }
             Err(End::Halted(error)) if !self.is_told => return Err(error),
@@ -239,6 +238,17 @@ impl Talk<'_> {
         let failed = masked_answer(self.failed(message, &fault), &self.engine.redactor);
         self.tell(ChatEvent::Failed(Box::new(failed)));
         Ok(())
+    }
+
+    /// Tells an answer. Who asked runs each call that it is handed, so that one
+    /// that is cut in a call has failed: it hands on none.
+    fn tell_answer(&mut self, answer: &Answer) {
+        let message = masked_answer(without_cut_calls(answer), &self.engine.redactor);
+        let message = Box::new(message);
+        self.tell(match message.stop_reason {
+            StopReason::Error => ChatEvent::Failed(message),
+            _ => ChatEvent::Done(message),
+        });
     }
 
     /// What came of the answer, and why there is not more.
@@ -300,7 +310,11 @@ fn marks_of(messages: &[Message], provider: &str) -> Vec<Value> {
 fn is_content(delta: &Delta) -> bool {
     match delta {
         Delta::Text(_) | Delta::Thinking(_) | Delta::Redacted(_) | Delta::ToolCall(_) => true,
-        Delta::Signature(_) | Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => false,
+        Delta::Anew(_)
+        | Delta::Signature(_)
+        | Delta::Usage(_)
+        | Delta::Stop(_)
+        | Delta::Mark(_) => false,
     }
 }
 

@@ -159,7 +159,11 @@ impl Assembly {
             Delta::Thinking(_) => !self.goes_on_as_thinking(),
             Delta::Redacted(_) => true,
             Delta::ToolCall(piece) => !self.calls.contains_key(&piece.slot),
-            Delta::Signature(_) | Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => false,
+            Delta::Anew(_)
+            | Delta::Signature(_)
+            | Delta::Usage(_)
+            | Delta::Stop(_)
+            | Delta::Mark(_) => false,
         }
     }
 
@@ -177,10 +181,11 @@ impl Assembly {
         }
     }
 
-    /// What is of no block, or opaque data of one that is there.
+    /// What is of no block, or of one that is there and adds nothing to be seen.
     fn note(&mut self, delta: Delta) {
         match delta {
             Delta::Signature(signature) => self.take_signature(&signature),
+            Delta::Anew(slot) => self.forget_arguments(slot),
             Delta::Usage(usage) if usage.can_be() => {
                 self.message.usage = priced(with_total(usage), self.price);
             }
@@ -296,6 +301,14 @@ impl Assembly {
         ) = self.parts.get_mut(self.touched)
         {
             place.get_or_insert_default().push_str(more);
+        }
+    }
+
+    fn forget_arguments(&mut self, slot: u64) {
+        let place = self.calls.get(&slot).copied().unwrap_or(self.parts.len());
+        if let Some(Part::Call { arguments, shown, .. }) = self.parts.get_mut(place) {
+            arguments.clear();
+            *shown = RefCell::default();
         }
     }
 

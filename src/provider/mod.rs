@@ -238,6 +238,9 @@ pub enum Delta {
     Redacted(String),
     /// A piece of a tool call.
     ToolCall(CallPiece),
+    /// What had come of the arguments of the call of that slot does not count:
+    /// they come anew.
+    Anew(u64),
     /// Tokens so far; a later one replaces it.
     Usage(Usage),
     /// The answer is whole, and why it ends. An answer without is cut.

@@ -29,6 +29,7 @@ mod veil;
 mod watch;
 
 pub use compaction::compaction_threshold;
+pub use cut::stored as without_cut_calls;
 pub use event::{CompactionReason, TurnEvent, category_of};
 pub use hands::Equipped;
 pub use masked::{answer as masked_answer, message as masked_message};
