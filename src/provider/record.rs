@@ -87,7 +87,11 @@ impl Recorder {
             Event::ToolCall(mut call) => {
                 call.id = call.id.map(text);
                 call.name = text(call.name);
-                call.arguments = masked_value(call.arguments, &text);
+                call.arguments = match call.arguments {
+                    // What the model wrote does not read.
+                    Value::String(it) => Value::String(self.redactor.mask_json(&it).into_owned()),
+                    read => masked_value(read, &text),
+                };
                 Event::ToolCall(call)
             }
             // Texts and thoughts are masked by now, all of them together.
