@@ -332,6 +332,7 @@ mod tests {
             Delta::Thinking("s3cret-key".into()),
             call(0, Some("s3cret-key"), "{\"s3cret-key\":[\"s3cret-key\"]}"),
             call(1, None, "{\"s3cret-key"),
+            call(2, None, r#"{"a":"\u00733cret\u002dkey" BAD"#),
             Delta::Text("s3cre".into()),
             Delta::Thinking("s3cret".into()),
             Delta::Text("t-key".into()),
@@ -340,7 +341,7 @@ mod tests {
         let fault = Fault::Refused("your key s3cret-key is wrong".into());
         record(&recorder, json!([user]), &deltas, Some(&fault));
         let written = std::fs::read_to_string(&scratch.0).expect("a cassette");
-        assert!(!written.contains("s3cret"), "{written}");
+        assert!(!written.contains("3cret"), "{written}");
         let lines = scratch.lines();
         let messages: Vec<Message> = serde_json::from_value(json!([user])).expect("messages");
         assert!(lines[0].wanted.fits(&Question::of(&messages)), "{written}");
