@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use lexopt::Arg;
 
 use super::columns::{columns, in_one_line, padded, shortened};
+use super::config;
 use super::table::{Action, NOTHING, Takes, Word, flag};
 use super::{
     Command, Invocation, complain, present, print, print_json, tell, terminal_width, unknown,
@@ -20,6 +21,7 @@ use crate::clock::now;
 use crate::config::nearest;
 use crate::error::{During, Error, Kind, Result};
 use crate::message::{Block, Content, Message, StopReason};
+use crate::secret::Redactor;
 use crate::session::{Found, Listed, Page, Store, Told, Which};
 use crate::turn::CUT_AT_LIMIT;
 
@@ -96,15 +98,24 @@ enum Request {
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let request = parse(invocation)?;
     let store = Store::new(invocation.home()?);
+    let redactor = known_secrets(invocation);
     match request {
-        Request::List { which, json: true } => list_as_json(&store, &which)?,
-        Request::List { which, json: false } => list(&store, &which)?,
-        Request::Show { session, json: true } => show_as_json(&store, &session)?,
-        Request::Show { session, json: false } => show(&store, &session)?,
+        Request::List { which, json: true } => list_as_json(&store, &which, &redactor)?,
+        Request::List { which, json: false } => list(&store, &which, &redactor)?,
+        Request::Show { session, json: true } => show_as_json(&store, &session, &redactor)?,
+        Request::Show { session, json: false } => show(&store, &session, &redactor)?,
         Request::Export { session, file } => export(&store, &session, file.as_deref())?,
         Request::Remove { sessions } => return remove(&store, &sessions),
     }
     Ok(0)
+}
+
+/// Those of the configuration; without a sound one nobody can say what is secret.
+fn known_secrets(invocation: &Invocation) -> Redactor {
+    let redactor = Redactor::new();
+    let config = config::sound(invocation).ok().flatten();
+    config.iter().flat_map(|it| &it.secrets).for_each(|it| redactor.learn(it.expose()));
+    redactor
 }
 
 fn parse(invocation: &mut Invocation) -> Result<Request> {
@@ -203,12 +214,12 @@ impl Piece {
     }
 }
 
-fn list(store: &Store, which: &Which) -> Result<()> {
+fn list(store: &Store, which: &Which, redactor: &Redactor) -> Result<()> {
     let width = terminal_width();
     let (mut piece, mut count) = (Piece::default(), 0_u64);
     store.list(which, &mut |session| {
         count += 1;
-        piece.add(&row(&session, width)).map(|()| true)
+        piece.add(&row(&masked(session, redactor), width)).map(|()| true)
     })?;
     piece.out()?;
     if count == 0 {
@@ -236,6 +247,15 @@ fn tell_of_none(store: &Store, which: &Which) -> Result<()> {
     Ok(())
 }
 
+/// Without a secret in what a person wrote, before any of it is cut.
+fn masked(mut session: Listed, redactor: &Redactor) -> Listed {
+    let texts = [session.name.as_mut(), session.key.as_mut(), Some(&mut session.first_message)];
+    for text in texts.into_iter().flatten() {
+        *text = redactor.mask(text).into_owned();
+    }
+    session
+}
+
 /// One line: when, whose, id, number of messages, key, name or first message.
 fn row(session: &Listed, width: Option<usize>) -> String {
     let when = session.updated_at.replacen('T', " ", 1);
@@ -261,11 +281,11 @@ fn row(session: &Listed, width: Option<usize>) -> String {
 }
 
 /// `{"sessions":[…]}`, written as it is read.
-fn list_as_json(store: &Store, which: &Which) -> Result<()> {
+fn list_as_json(store: &Store, which: &Which, redactor: &Redactor) -> Result<()> {
     let mut piece = Piece(String::from("{\"sessions\":["));
     let mut separator = "\n";
     store.list(which, &mut |session| {
-        let text = as_json(&session)?;
+        let text = as_json(&masked(session, redactor))?;
         piece.add(&format!("{separator}{text}"))?;
         separator = ",\n";
         Ok(true)
@@ -274,14 +294,14 @@ fn list_as_json(store: &Store, which: &Which) -> Result<()> {
     piece.out()
 }
 
-fn show_as_json(store: &Store, session: &str) -> Result<()> {
+fn show_as_json(store: &Store, session: &str, redactor: &Redactor) -> Result<()> {
     let found = store.find(None, session)?;
-    let session = as_json(&store.listed(&found))?;
+    let session = as_json(&masked(store.listed(&found), redactor))?;
     let mut piece = Piece(format!("{{\"session\":{session},\"messages\":["));
     let mut separator = "\n";
     let more = store.history(&found, &shown(), &mut |told| {
         let text = as_json(&told)?;
-        piece.add(&format!("{separator}{text}"))?;
+        piece.add(&format!("{separator}{}", redactor.mask(&text)))?;
         separator = ",\n";
         Ok(true)
     })?;
@@ -297,11 +317,12 @@ fn shown() -> Page {
     Page { limit: MOST_SHOWN, before: None }
 }
 
-fn show(store: &Store, session: &str) -> Result<()> {
+fn show(store: &Store, session: &str, redactor: &Redactor) -> Result<()> {
     let found = store.find(None, session)?;
-    present(&heading(&store.listed(&found)))?;
-    let more =
-        store.history(&found, &shown(), &mut |told| present(&for_people(&told)).map(|()| true))?;
+    present(&heading(&masked(store.listed(&found), redactor)))?;
+    let more = store.history(&found, &shown(), &mut |told| {
+        present(&redactor.mask(&for_people(&told))).map(|()| true)
+    })?;
     if more {
         tell(&format!(
             "only the newest {MOST_SHOWN} messages are shown; `beige sessions export {}` has all",
@@ -510,6 +531,18 @@ mod tests {
         let shown = heading(&session);
         assert_eq!(shown.lines().count(), 7, "{shown}");
         assert!(shown.chars().all(|it| it == '\n' || matches!(it, ' '..='~')), "{shown:?}");
+    }
+
+    #[test]
+    fn a_session_is_listed_and_shown_without_a_secret() {
+        let redactor = Redactor::new();
+        redactor.learn("s3cret-key");
+        let texts = [Some("n s3cret-key".to_owned()), Some("k s3cret-key".to_owned())];
+        let [name, key] = texts;
+        let first_message = "m s3cret-key".to_owned();
+        let session = masked(Listed { name, key, first_message, ..Listed::default() }, &redactor);
+        let texts = [session.name.as_deref(), session.key.as_deref(), Some(&session.first_message)];
+        assert_eq!(texts, [Some("n ••••"), Some("k ••••"), Some("m ••••")]);
     }
 
     #[test]
