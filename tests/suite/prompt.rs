@@ -272,7 +272,7 @@ fn a_prompt_that_cannot_be_is_refused_with_the_reason() {
         ("a", json!({"message": "x", "sessionKey": ""}), 400, "session"),
         ("a", json!({"message": "x", "sessionKey": "x".repeat(201)}), 400, "session"),
         ("a", json!({"message": "x", "model": "m"}), 400, "`model`"),
-        ("a", json!({"message": "x", "model": {"provider": "p"}}), 400, "`modelId`"),
+        ("a", json!({"message": "x", "model": {"provider": "p"}}), 400, "`model.modelId`"),
         ("a", json!({"message": "x", "model": {"provider": "p", "modelId": "o"}}), 403, "p/o"),
         ("nobody", json!({"message": "x"}), 404, "nobody"),
         ("b", json!({"message": "x", "sessionKey": "tui:a:x"}), 409, "`a`"),
