@@ -88,8 +88,8 @@ fn unicode(text: &str) -> Escape {
 /// The code of `\uXXXX` at the start of a text.
 fn code(text: &str) -> Option<u32> {
     let digits = text.strip_prefix("\\u")?.as_bytes().get(..4)?;
-    let digits = digits.iter().map(|it| char::from(*it).to_digit(16));
-    digits.fold(Some(0), |code, digit| Some(code? * 16 + digit?))
+    let mut digits = digits.iter().map(|it| char::from(*it).to_digit(16));
+    digits.try_fold(0, |code, digit| Some(code * 16 + digit?))
 }
 
 /// Half, if more of the text could make it `\uXXXX`.
