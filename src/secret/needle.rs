@@ -112,7 +112,7 @@ mod tests {
 
     /// In any two pieces it is found where it stands.
     #[track_caller]
-    fn check(needle: &str, text: &str, want: &[Range<usize>], begun: usize) {
+    fn check(needle: &str, text: &str, want: &[(usize, usize)], begun: usize) {
         let needle = Needle::new(needle.to_owned());
         assert_eq!(needle.begun(text), begun);
         for cut in (0..=text.len()).filter(|it| text.is_char_boundary(*it)) {
@@ -120,22 +120,23 @@ mod tests {
             let (second, left) = needle.read(&text[cut..], half);
             let first = first.into_iter().map(|it| it.behind(0));
             let found = first.chain(second.into_iter().map(|it| it.behind(cut))).collect();
-            assert_eq!((super::super::merge(found).as_slice(), left), (want, begun), "{cut}");
+            let found = super::super::merge(found).into_iter().map(|it| (it.start, it.end));
+            assert_eq!((found.collect::<Vec<_>>().as_slice(), left), (want, begun), "{cut}");
         }
     }
 
     #[test]
     fn it_is_found_wherever_it_stands() {
         check("abcd", "", &[], 0);
-        check("abcd", "xabcdabcdx", &[1..5, 5..9], 0);
-        check("abcd", "abcabcd, ab", &[3..7], 2);
-        check("éxèx", "èéxéxèxéx", &[5..11], 3);
+        check("abcd", "xabcdabcdx", &[(1, 5), (5, 9)], 0);
+        check("abcd", "abcabcd, ab", &[(3, 7)], 2);
+        check("éxèx", "èéxéxèxéx", &[(5, 11)], 3);
     }
 
     #[test]
     fn where_it_overlaps_itself_it_is_found_once() {
-        check("abab", "xabababxabab", &[1..7, 8..12], 2);
-        check("xxxx", "xxxxxxx xxx", &[0..7], 3);
-        check("aabaab", "aabaabaab", &[0..9], 3);
+        check("abab", "xabababxabab", &[(1, 7), (8, 12)], 2);
+        check("xxxx", "xxxxxxx xxx", &[(0, 7)], 3);
+        check("aabaab", "aabaabaab", &[(0, 9)], 3);
     }
 }
