@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use lexopt::Arg;
 
 use super::columns::{columns, fitted, in_one_line, padded, shortened};
+use super::config;
 use super::table::{Action, NOTHING, Takes, Word, flag};
 use super::{
     Command, Invocation, complain, present, print, print_json, tell, terminal_width, unknown,
@@ -20,6 +21,7 @@ use crate::clock::now;
 use crate::config::nearest;
 use crate::error::{During, Error, Kind, Result};
 use crate::message::{Block, Content, Message, StopReason};
+use crate::secret::Redactor;
 use crate::session::{self, Found, Listed, Store, Told, Which};
 use crate::turn::CUT_AT_LIMIT;
 
@@ -99,19 +101,28 @@ enum Request {
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let request = parse(invocation)?;
     let store = Store::new(invocation.home()?);
-    run_request(&store, request).map_err(with_list)
+    let redactor = known_secrets(invocation);
+    run_request(&store, request, &redactor).map_err(with_list)
 }
 
-fn run_request(store: &Store, request: Request) -> Result<u8> {
+fn run_request(store: &Store, request: Request, redactor: &Redactor) -> Result<u8> {
     match request {
-        Request::List { which, json: true } => list_as_json(store, &which)?,
-        Request::List { which, json: false } => list(store, &which)?,
-        Request::Show { session, json: true } => show_as_json(store, &session)?,
-        Request::Show { session, json: false } => show(store, &session)?,
+        Request::List { which, json: true } => list_as_json(store, &which, redactor)?,
+        Request::List { which, json: false } => list(store, &which, redactor)?,
+        Request::Show { session, json: true } => show_as_json(store, &session, redactor)?,
+        Request::Show { session, json: false } => show(store, &session, redactor)?,
         Request::Export { session, file } => export(store, &session, file.as_deref())?,
         Request::Remove { sessions } => return remove(store, &sessions),
     }
     Ok(0)
+}
+
+/// Those of the configuration; without a sound one nobody can say what is secret.
+fn known_secrets(invocation: &Invocation) -> Redactor {
+    let redactor = Redactor::new();
+    let config = config::sound(invocation).ok().flatten();
+    config.iter().flat_map(|it| &it.secrets).for_each(|it| redactor.learn(it.expose()));
+    redactor
 }
 
 fn parse(invocation: &mut Invocation) -> Result<Request> {
@@ -220,9 +231,10 @@ impl Piece {
     }
 }
 
-fn list(store: &Store, which: &Which) -> Result<()> {
+fn list(store: &Store, which: &Which, redactor: &Redactor) -> Result<()> {
     let (mut piece, mut first, mut page) = (Piece::default(), Vec::new(), None);
     store.list(which, &mut |session| {
+        let session = masked(session, redactor);
         match &page {
             Some(page) => piece.add(&row(&session, page))?,
             None => first.push(session),
@@ -318,6 +330,15 @@ fn tell_of_none(store: &Store, which: &Which) -> Result<()> {
     Ok(())
 }
 
+/// Without a secret in what a person wrote, before any of it is cut.
+fn masked(mut session: Listed, redactor: &Redactor) -> Listed {
+    let texts = [session.name.as_mut(), session.key.as_mut(), Some(&mut session.first_message)];
+    for text in texts.into_iter().flatten() {
+        *text = redactor.mask(text).into_owned();
+    }
+    session
+}
+
 /// One line: when, whose, id, number of messages, key, name or first message.
 fn row(session: &Listed, page: &Page) -> String {
     let when = session.updated_at.replacen('T', " ", 1);
@@ -331,11 +352,11 @@ fn row(session: &Listed, page: &Page) -> String {
 }
 
 /// `{"sessions":[…]}`, written as it is read.
-fn list_as_json(store: &Store, which: &Which) -> Result<()> {
+fn list_as_json(store: &Store, which: &Which, redactor: &Redactor) -> Result<()> {
     let mut piece = Piece(String::from("{\"sessions\":["));
     let mut separator = "\n";
     store.list(which, &mut |session| {
-        let text = as_json(&session)?;
+        let text = as_json(&masked(session, redactor))?;
         piece.add(&format!("{separator}{text}"))?;
         separator = ",\n";
         Ok(true)
@@ -344,14 +365,14 @@ fn list_as_json(store: &Store, which: &Which) -> Result<()> {
     piece.out()
 }
 
-fn show_as_json(store: &Store, session: &str) -> Result<()> {
+fn show_as_json(store: &Store, session: &str, redactor: &Redactor) -> Result<()> {
     let found = store.find(None, session)?;
-    let session = as_json(&store.listed(&found))?;
+    let session = as_json(&masked(store.listed(&found), redactor))?;
     let mut piece = Piece(format!("{{\"session\":{session},\"messages\":["));
     let mut separator = "\n";
     let more = store.history(&found, &shown(), &mut |told| {
         let text = as_json(&told)?;
-        piece.add(&format!("{separator}{text}"))?;
+        piece.add(&format!("{separator}{}", redactor.mask(&text)))?;
         separator = ",\n";
         Ok(true)
     })?;
@@ -367,11 +388,12 @@ fn shown() -> session::Page {
     session::Page { limit: MOST_SHOWN, before: None }
 }
 
-fn show(store: &Store, session: &str) -> Result<()> {
+fn show(store: &Store, session: &str, redactor: &Redactor) -> Result<()> {
     let found = store.find(None, session)?;
-    present(&heading(&store.listed(&found)))?;
-    let more =
-        store.history(&found, &shown(), &mut |told| present(&for_people(&told)).map(|()| true))?;
+    present(&heading(&masked(store.listed(&found), redactor)))?;
+    let more = store.history(&found, &shown(), &mut |told| {
+        present(&redactor.mask(&for_people(&told))).map(|()| true)
+    })?;
     if more {
         tell(&format!(
             "only the newest {MOST_SHOWN} messages are shown; `beige sessions export {}` has all",
@@ -614,6 +636,18 @@ mod tests {
         let piped = Page::of(&all, None);
         assert!(super::row(&all[1], &piped).contains(&"k".repeat(60)));
         assert_eq!(piped.head(), None);
+    }
+
+    #[test]
+    fn a_session_is_listed_and_shown_without_a_secret() {
+        let redactor = Redactor::new();
+        redactor.learn("s3cret-key");
+        let texts = [Some("n s3cret-key".to_owned()), Some("k s3cret-key".to_owned())];
+        let [name, key] = texts;
+        let first_message = "m s3cret-key".to_owned();
+        let session = masked(Listed { name, key, first_message, ..Listed::default() }, &redactor);
+        let texts = [session.name.as_deref(), session.key.as_deref(), Some(&session.first_message)];
+        assert_eq!(texts, [Some("n ••••"), Some("k ••••"), Some("m ••••")]);
     }
 
     #[test]

@@ -97,7 +97,6 @@ impl Progress<'_> {
     }
 
     pub(super) fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
-        let text = message.text();
         let price = self.turn.providers.facts(&self.asked.model).cost;
         self.count_call(&message, price);
         // Of a call that failed before anything came there is nothing to tell.
@@ -105,8 +104,12 @@ impl Progress<'_> {
         let is_nothing = message.content.is_empty() && message.usage == Usage::default();
         let is_told = !(has_failed && is_nothing);
         let usage = TurnEvent::usage(&message.usage, price.is_some());
-        self.store(Message::Assistant(Box::new(message)), clock::now())?;
-        self.keep_said(text);
+        let (has_text, masked) = (!message.text().is_empty(), self.masks.answer(message));
+        let text = masked.text();
+        self.store_masked(Message::Assistant(Box::new(masked)), clock::now())?;
+        if has_text {
+            self.keep_said(text);
+        }
         if is_told {
             (self.events)(usage);
         }
@@ -115,10 +118,7 @@ impl Progress<'_> {
 
     /// Keeps the newest of what was said, for a turn that fails. What failed
     /// before is said anew by it.
-    pub(super) fn keep_said(&mut self, text: String) {
-        if text.is_empty() {
-            return;
-        }
+    fn keep_said(&mut self, text: String) {
         if std::mem::take(&mut self.half.is_said) {
             self.said.pop_back();
         }

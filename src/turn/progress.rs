@@ -25,7 +25,9 @@ pub(super) struct Progress<'a> {
     pub(super) conversation: &'a mut Conversation,
     pub(super) events: &'a mut dyn FnMut(TurnEvent),
     pub(super) cancel: &'a Cancel,
-    /// What the model said so far, as far as it is kept.
+    /// Masks what is stored and what is told at the end, so that both are the same.
+    pub(super) masks: masked::Said,
+    /// What the model said so far, masked, as far as it is kept.
     pub(super) said: VecDeque<String>,
     /// What the turn has taken so far.
     pub(super) taken: Taken,
@@ -75,6 +77,7 @@ impl<'a> Progress<'a> {
             events,
             cancel,
             chain,
+            masks: masked::Said::new(turn.redactor),
             said: VecDeque::new(),
             taken: Taken::new(),
             asked: turn.choices[0].clone(),
@@ -140,13 +143,20 @@ impl<'a> Progress<'a> {
     }
 
     pub(super) fn store(&mut self, message: Message, now: Time) -> Result<(), Halt> {
-        Ok(self.conversation.say(masked::message(message, self.turn.redactor), now)?)
+        let masked = self.masks.message(message);
+        self.store_masked(masked, now)
+    }
+
+    /// Stores what is masked already.
+    pub(super) fn store_masked(&mut self, message: Message, now: Time) -> Result<(), Halt> {
+        Ok(self.conversation.say(message, now)?)
     }
 
     pub(super) fn tell_end(self, outcome: Result<Assistant, Halt>) -> Result<String> {
         match outcome {
             Ok(answer) => {
-                let response = answer.text();
+                let is_said = !answer.text().is_empty();
+                let response = self.said.back().filter(|_| is_said).cloned().unwrap_or_default();
                 let note = note_of(&answer).map(str::to_owned);
                 (self.events)(TurnEvent::Done { response: response.clone(), note });
                 Ok(response)

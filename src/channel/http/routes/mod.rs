@@ -152,8 +152,13 @@ impl<E: Engine> Routes<E> {
     }
 }
 
-/// What a request asks for.
+/// What a request asks for; else what is wrong with it, in words of its own but for
+/// known secrets.
 fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Understood, Answer> {
+    read(engine, asked, body).map_err(|wrong| wrong.masked(|it| engine.mask(it)))
+}
+
+fn read<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Understood, Answer> {
     let route = route(&asked.method, &asked.target)?;
     if asked.by_stranger {
         // The door lets strangers ask for nothing else.
