@@ -2,6 +2,8 @@
 //! Reads and locks the files themselves, so it works with and without a
 //! gateway.
 
+mod list;
+
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -10,15 +12,14 @@ use std::path::{Path, PathBuf};
 
 use lexopt::Arg;
 
-use super::columns::{columns, fitted, in_one_line, padded, shortened};
+use super::columns::in_one_line;
 use super::config;
 use super::table::{Action, NOTHING, Takes, Word, flag};
 use super::{
-    Command, Invocation, complain, present, print, print_json, tell, terminal_width, unknown,
-    unknown_action, write_through,
+    Command, Invocation, complain, present, print, print_json, tell, unknown, unknown_action,
+    write_through,
 };
 use crate::clock::now;
-use crate::config::nearest;
 use crate::error::{During, Error, Kind, Result};
 use crate::message::{Block, Content, Message, StopReason};
 use crate::secret::Redactor;
@@ -83,9 +84,6 @@ Exit codes: 0 done, 1 failed (also: no such session), 2 usage.
 /// Messages that are shown; an export has all of them.
 const MOST_SHOWN: usize = 50_000;
 
-/// Rows by which the columns of a list are measured.
-const MEASURED: usize = 100;
-
 /// Output is printed in pieces of about so many bytes.
 const PIECE: usize = 32 * 1024;
 
@@ -107,8 +105,8 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
 
 fn run_request(store: &Store, request: Request, redactor: &Redactor) -> Result<u8> {
     match request {
-        Request::List { which, json: true } => list_as_json(store, &which, redactor)?,
-        Request::List { which, json: false } => list(store, &which, redactor)?,
+        Request::List { which, json: true } => list::list_as_json(store, &which, redactor)?,
+        Request::List { which, json: false } => list::list(store, &which, redactor)?,
         Request::Show { session, json: true } => show_as_json(store, &session, redactor)?,
         Request::Show { session, json: false } => show(store, &session, redactor)?,
         Request::Export { session, file } => export(store, &session, file.as_deref())?,
@@ -231,105 +229,6 @@ impl Piece {
     }
 }
 
-fn list(store: &Store, which: &Which, redactor: &Redactor) -> Result<()> {
-    let (mut piece, mut first, mut page) = (Piece::default(), Vec::new(), None);
-    store.list(which, &mut |session| {
-        let session = masked(session, redactor);
-        match &page {
-            Some(page) => piece.add(&row(&session, page))?,
-            None => first.push(session),
-        }
-        if first.len() == MEASURED {
-            page = Some(begin(&mut piece, std::mem::take(&mut first))?);
-        }
-        Ok(true)
-    })?;
-    if page.is_none() && first.is_empty() {
-        return tell_of_none(store, which);
-    }
-    if page.is_none() {
-        begin(&mut piece, first)?;
-    }
-    piece.out()
-}
-
-/// The first rows, by which the columns of all are measured.
-fn begin(piece: &mut Piece, first: Vec<Listed>) -> Result<Page> {
-    let page = Page::of(&first, terminal_width());
-    piece.add(&page.head().unwrap_or_default())?;
-    first.iter().try_for_each(|it| piece.add(&row(it, &page)))?;
-    Ok(page)
-}
-
-/// What rows are shown on.
-#[derive(Clone, Copy, Debug)]
-struct Page {
-    /// Columns of the terminal; `None` if it is none.
-    width: Option<usize>,
-    agent: usize,
-    key: usize,
-}
-
-impl Page {
-    /// Wide enough for those sessions, within what leaves room for their text.
-    fn of(sessions: &[Listed], width: Option<usize>) -> Self {
-        let is_narrow = width.is_some_and(|it| it < 120);
-        let (most_agent, most_key) = if is_narrow { (10, 20) } else { (20, 36) };
-        let agents = sessions.iter().map(|it| columns(&in_one_line(&it.agent_name)));
-        let keys = sessions.iter().filter_map(|it| it.key.as_deref());
-        let keys = keys.map(|it| columns(&in_one_line(it)));
-        let agent = agents.max().unwrap_or(0).clamp(10, most_agent);
-        Self { width, agent, key: keys.max().unwrap_or(0).clamp(20, most_key) }
-    }
-
-    /// What stands above the rows for a person.
-    fn head(&self) -> Option<String> {
-        self.width?;
-        let start = self.start("when (UTC)", "agent", "session", "msgs");
-        Some(self.line(&start, "key", "name or first message"))
-    }
-
-    /// What comes first in a row: it names the session.
-    fn start(&self, when: &str, agent: &str, id: &str, messages: &str) -> String {
-        let (agent, id) = (self.cell(agent, self.agent), padded(id, 22));
-        format!("{}  {agent}  {id}  {messages:>5}  ", padded(when, 16))
-    }
-
-    fn line(&self, start: &str, key: &str, said: &str) -> String {
-        let line = format!("{start}{}  {said}", self.cell(key, self.key));
-        let line = line.trim_end();
-        match self.width {
-            // The text gives way, then the key; what is before them names it.
-            Some(width) => format!("{}\n", shortened(line, width.max(columns(start.trim_end())))),
-            None => format!("{line}\n"),
-        }
-    }
-
-    /// A program gets names whole.
-    fn cell(&self, text: &str, width: usize) -> String {
-        if self.width.is_some() { fitted(text, width) } else { padded(text, width) }
-    }
-}
-
-/// Nothing may be what there is, or a typing mistake.
-fn tell_of_none(store: &Store, which: &Which) -> Result<()> {
-    let Some(agent) = &which.agent else {
-        tell("no sessions");
-        return Ok(());
-    };
-    let mut known = Vec::new();
-    store.list(&Which { agent: None, of_agents_too: true }, &mut |it| {
-        if !known.contains(&it.agent_name) {
-            known.push(it.agent_name);
-        }
-        Ok(true)
-    })?;
-    let hint = nearest(agent, known.iter().map(String::as_str).filter(|it| it != agent))
-        .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
-    tell(&format!("no sessions of an agent `{agent}`{hint}"));
-    Ok(())
-}
-
 /// Without a secret in what a person wrote, before any of it is cut.
 fn masked(mut session: Listed, redactor: &Redactor) -> Listed {
     let texts = [session.name.as_mut(), session.key.as_mut(), Some(&mut session.first_message)];
@@ -337,32 +236,6 @@ fn masked(mut session: Listed, redactor: &Redactor) -> Listed {
         *text = redactor.mask(text).into_owned();
     }
     session
-}
-
-/// One line: when, whose, id, number of messages, key, name or first message.
-fn row(session: &Listed, page: &Page) -> String {
-    let when = session.updated_at.replacen('T', " ", 1);
-    let when = in_one_line(when.get(..16).unwrap_or(&when));
-    let (agent, id) = (in_one_line(&session.agent_name), in_one_line(&session.session_id));
-    let start = page.start(&when, &agent, &id, &session.messages.to_string());
-    let key = in_one_line(session.key.as_deref().unwrap_or("-"));
-    let model = session.model.as_ref().map(|it| in_one_line(&format!("[{it}] ")));
-    let said = in_one_line(session.name.as_deref().unwrap_or(&session.first_message));
-    page.line(&start, &key, &(model.unwrap_or_default() + &said))
-}
-
-/// `{"sessions":[…]}`, written as it is read.
-fn list_as_json(store: &Store, which: &Which, redactor: &Redactor) -> Result<()> {
-    let mut piece = Piece(String::from("{\"sessions\":["));
-    let mut separator = "\n";
-    store.list(which, &mut |session| {
-        let text = as_json(&masked(session, redactor))?;
-        piece.add(&format!("{separator}{text}"))?;
-        separator = ",\n";
-        Ok(true)
-    })?;
-    piece.add("\n]}\n")?;
-    piece.out()
 }
 
 fn show_as_json(store: &Store, session: &str, redactor: &Redactor) -> Result<()> {
@@ -542,7 +415,6 @@ fn removed(found: &Found) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ModelRef;
 
     #[track_caller]
     fn check(arguments: &[&str], want: Option<Request>) {
@@ -604,40 +476,6 @@ mod tests {
         assert!(shown.chars().all(|it| it == '\n' || matches!(it, ' '..='~')), "{shown:?}");
     }
 
-    fn page(session: &Listed, width: Option<usize>) -> Page {
-        Page::of(std::slice::from_ref(session), width)
-    }
-
-    #[test]
-    fn columns_are_as_wide_as_names_need_within_bounds() {
-        let of = |agent: &str, key: &str| Listed {
-            session_id: "20261130-041634-k8kod2".into(),
-            agent_name: agent.into(),
-            key: Some(key.into()),
-            updated_at: "2026-11-30T04:16:34.668Z".into(),
-            first_message: "@".into(),
-            ..Listed::default()
-        };
-        let all = [of("a", "k"), of("a-release-builder", &"k".repeat(60)), of("b", "cli:b:work")];
-        for width in [100, 160] {
-            let page = Page::of(&all, Some(width));
-            let starts = all.iter().map(|it| {
-                let row = super::row(it, &page);
-                row.split_once('@').map(|it| columns(it.0))
-            });
-            let mut starts: Vec<_> = starts.collect();
-            let head = page.head().expect("a head");
-            assert!(columns(head.trim_end()) <= width, "{head}");
-            starts.push(head.split_once("name or").map(|it| columns(it.0)));
-            assert!(starts.iter().all(|it| it.is_some() && *it == starts[0]), "{starts:?}");
-        }
-        let wide = Page::of(&all, Some(160));
-        assert_eq!((wide.agent, wide.key), (17, 36));
-        let piped = Page::of(&all, None);
-        assert!(super::row(&all[1], &piped).contains(&"k".repeat(60)));
-        assert_eq!(piped.head(), None);
-    }
-
     #[test]
     fn a_session_is_listed_and_shown_without_a_secret() {
         let redactor = Redactor::new();
@@ -648,31 +486,5 @@ mod tests {
         let session = masked(Listed { name, key, first_message, ..Listed::default() }, &redactor);
         let texts = [session.name.as_deref(), session.key.as_deref(), Some(&session.first_message)];
         assert_eq!(texts, [Some("n ••••"), Some("k ••••"), Some("m ••••")]);
-    }
-
-    #[test]
-    fn a_row_fits_the_terminal_and_drives_none() {
-        let session = Listed {
-            session_id: "20261130-041634-k8kod2".into(),
-            agent_name: "a\u{1b}[2J".into(),
-            key: Some("tui:a:default".into()),
-            updated_at: "2026-11-30T04:16:34.668Z".into(),
-            first_message: "那".repeat(100),
-            messages: 12,
-            ..Listed::default()
-        };
-        for width in [80, 100, 200] {
-            let row = row(&session, &page(&session, Some(width)));
-            assert!(columns(row.trim_end()) <= width, "{row}");
-            assert!(!row.contains('\u{1b}'), "{row}");
-            assert!(row.starts_with("2026-11-30 04:16  a"), "{row}");
-            assert!(row.contains("  20261130-041634-k8kod2     12  "), "{row}");
-        }
-        let row = |it: &Listed| super::row(it, &page(it, None));
-        assert!(row(&session).ends_with("那\n"));
-        let model = Some(ModelRef { provider: "q".into(), model: "n\u{1b}".into() });
-        let chosen = Listed { model, name: Some("taxes".into()), ..session };
-        assert!(row(&chosen).ends_with("  [q/n\\u{1b}] taxes\n"), "{}", row(&chosen));
-        assert!(heading(&chosen).contains("\nmodel     q/n"), "{}", heading(&chosen));
     }
 }
