@@ -2,6 +2,8 @@
 //! gateway: log, audit, error text, HTTP answer. A [`Secret`] cannot be
 //! serialized and prints as dots; it is exposed on the line that uses it.
 
+mod json;
+mod needle;
 mod stream;
 
 use std::borrow::Cow;
@@ -9,6 +11,8 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 
+pub use json::JsonSpelling;
+use needle::Needle;
 pub use stream::{MaskedStream, MaskedStreams};
 
 /// What stands where a secret stood.
@@ -74,7 +78,7 @@ impl fmt::Display for Secret {
 /// what they know, so that a secret learnt late is masked everywhere.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    needles: Arc<RwLock<Vec<String>>>,
+    needles: Arc<RwLock<Vec<Needle>>>,
 }
 
 impl Redactor {
@@ -93,8 +97,8 @@ impl Redactor {
         }
         let mut needles = self.needles.write().unwrap_or_else(PoisonError::into_inner);
         for form in forms(value) {
-            if !needles.contains(&form) {
-                needles.push(form);
+            if !needles.iter().any(|it| it.text() == form) {
+                needles.push(Needle::new(form));
             }
         }
     }
@@ -109,21 +113,22 @@ impl Redactor {
         Cow::Owned(without(&secrets, text, 0..text.len()))
     }
 
+    /// The same of what was to be JSON and may be none: also with a secret that is
+    /// written with escapes. If there is none, the text is as it was.
+    pub fn mask_json<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        let masked = self.mask(text);
+        let mut spelling = JsonSpelling::default();
+        let spelt = spelling.take(&masked) + &spelling.rest();
+        match self.mask(&spelt) {
+            Cow::Owned(masked) => Cow::Owned(masked),
+            Cow::Borrowed(_) => masked,
+        }
+    }
+
     /// Masks texts that a reader may join: a secret that is parted among them
     /// becomes one mask, where it ends. Tells of each whether it is changed.
-    pub fn mask_joined(&self, mut texts: Vec<&mut String>) -> Vec<bool> {
-        let joined: String = texts.iter().map(|it| it.as_str()).collect();
-        let secrets = self.find(&joined);
-        let mut begin = 0;
-        let mut mask = |text: &mut String| {
-            let end = begin + text.len();
-            let masked = without(&secrets, &joined, begin..end);
-            begin = end;
-            let is_changed = *text != masked;
-            *text = masked;
-            is_changed
-        };
-        texts.iter_mut().map(|it| !secrets.is_empty() && mask(it)).collect()
+    pub fn mask_joined(&self, texts: Vec<&mut String>) -> Vec<bool> {
+        MaskedStream::new(self).mask_joined(texts)
     }
 
     /// How much of a text that goes on can be masked and told now: what is
@@ -131,7 +136,7 @@ impl Redactor {
     pub fn settled(&self, text: &str) -> usize {
         let begun = {
             let needles = self.needles.read().unwrap_or_else(PoisonError::into_inner);
-            needles.iter().map(|it| begun(text, it)).max().unwrap_or(0)
+            needles.iter().map(|it| it.begun(text)).max().unwrap_or(0)
         };
         let cut = text.len() - begun;
         if begun == 0 {
@@ -156,7 +161,7 @@ impl Redactor {
         let text = String::from_utf8_lossy(bytes);
         let ended = {
             let needles = self.needles.read().unwrap_or_else(PoisonError::into_inner);
-            needles.iter().map(|it| ended(&text, it)).max().unwrap_or(0)
+            needles.iter().map(|it| ended(&text, it.text())).max().unwrap_or(0)
         };
         // A secret that is whole must not be parted either.
         let mut whole = self.find(&text).into_iter();
@@ -167,7 +172,7 @@ impl Redactor {
     /// Where secrets stand, in order; those that overlap as one.
     fn find(&self, text: &str) -> Vec<Range<usize>> {
         let needles = self.needles.read().unwrap_or_else(PoisonError::into_inner);
-        merge(needles.iter().flat_map(|needle| occurrences(text, needle)).collect())
+        merge(needles.iter().flat_map(|needle| needle.runs(text)).collect())
     }
 }
 
@@ -216,30 +221,11 @@ fn without(secrets: &[Range<usize>], text: &str, part: Range<usize>) -> String {
     masked
 }
 
-/// Bytes at the end of the text that the needle begins with, but not all of
-/// it.
-fn begun(text: &str, needle: &str) -> usize {
-    let most = text.len().min(needle.len().saturating_sub(1));
-    let ends = |it: &usize| text.as_bytes().ends_with(&needle.as_bytes()[..*it]);
-    (1..=most).rev().find(ends).unwrap_or(0)
-}
-
 /// Bytes at the start of the text that the needle ends with, but not all of it.
 fn ended(text: &str, needle: &str) -> usize {
     let most = text.len().min(needle.len().saturating_sub(1));
     let starts = |it: &usize| text.as_bytes().starts_with(&needle.as_bytes()[needle.len() - it..]);
     (1..=most).rev().find(starts).unwrap_or(0)
-}
-
-/// Where the needle stands, also where it overlaps itself.
-fn occurrences<'a>(text: &'a str, needle: &'a str) -> impl Iterator<Item = Range<usize>> + 'a {
-    let step = needle.chars().next().map_or(1, char::len_utf8);
-    let mut from = 0;
-    std::iter::from_fn(move || {
-        let start = from + text.get(from..)?.find(needle)?;
-        from = start + step;
-        Some(start..start + needle.len())
-    })
 }
 
 /// Ranges in order, those that overlap joined.
@@ -285,6 +271,20 @@ mod tests {
     #[test]
     fn the_form_inside_a_json_string_is_masked() {
         check(&["line one\nline \"two\""], r#"{"a":"line one\nline \"two\""}"#, r#"{"a":"••••"}"#);
+    }
+
+    #[test]
+    fn however_it_is_escaped_it_is_masked_in_json() {
+        #[track_caller]
+        fn check(text: &str, want: &str) {
+            let redactor = Redactor::new();
+            redactor.learn("s3cret-key/Zz+9<q>");
+            assert_eq!(redactor.mask_json(text), want);
+        }
+        check(r#"{"a":"s3cret-key\/Zz+9<q>" BAD"#, r#"{"a":"••••" BAD"#);
+        check(r#"{"a":"\u00733cret-key/Zz\u002b9\u003cq\u003E" BAD"#, r#"{"a":"••••" BAD"#);
+        check("s3cret-key/Zz+9<q>", "••••");
+        check(r#"{"a":"\/ \u0073" BAD"#, r#"{"a":"\/ \u0073" BAD"#);
     }
 
     #[test]

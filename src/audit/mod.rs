@@ -21,7 +21,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use serde::Serialize;
 
 pub use self::read::{Filter, follow, parse_since, read};
-pub use self::record::is_active;
+pub use self::record::{escaped_as_json, is_active};
 pub use self::tail::{Head, head};
 pub use self::verify::{Finding, KeptHead, Place, Report, verify};
 

@@ -251,8 +251,8 @@ fn cut(text: &str, limit: usize) -> String {
     format!("{}… ({} bytes, sha256 {})", &text[..end], text.len(), sha256(text.as_bytes()))
 }
 
-/// Escapes what JSON leaves as it is and a terminal obeys: C1 controls, line
-/// separators and marks that turn the direction of writing.
+/// Escapes what JSON leaves as it is and a terminal obeys or hides: C1 controls,
+/// line separators, marks that turn the direction of writing, and what has no shape.
 struct Inert;
 
 impl Formatter for Inert {
@@ -264,18 +264,29 @@ impl Formatter for Inert {
         let mut rest = fragment;
         while let Some((start, found)) = rest.char_indices().find(|(_, it)| is_active(*it)) {
             writer.write_all(&rest.as_bytes()[..start])?;
-            write!(writer, "\\u{:04x}", u32::from(found))?;
+            writer.write_all(escaped_as_json(found).as_bytes())?;
             rest = &rest[start + found.len_utf8()..];
         }
         writer.write_all(rest.as_bytes())
     }
 }
 
-/// Whether a terminal would obey the character or turn the text around it. All
-/// of them have four hex digits at most.
+/// Whether a terminal would obey the character, turn the text around it, or show
+/// nothing for it: all that Unicode lets a program ignore. What joins and varies
+/// emoji stays.
 pub fn is_active(it: char) -> bool {
     it.is_control()
-        || matches!(it, '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(it,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+            | '\u{180e}' | '\u{200b}' | '\u{200c}' | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}'
+            | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e00ff}' | '\u{e01f0}'..='\u{e0fff}')
+}
+
+/// The character as an escape of JSON: two of them beyond U+FFFF.
+pub fn escaped_as_json(it: char) -> String {
+    it.encode_utf16(&mut [0; 2]).iter().map(|unit| format!("\\u{unit:04x}")).collect()
 }
 
 #[cfg(test)]
@@ -340,7 +351,8 @@ mod tests {
 
     #[test]
     fn nothing_in_an_argument_ends_the_line_or_moves_the_terminal() {
-        let nasty = "a\nb\r\0\u{1b}[2J\u{7f}\u{9b}31m\u{2028}\u{202e}\"}\\{\"seq\":1";
+        let nasty =
+            "a\nb\r\0\u{1b}[2J\u{7f}\u{9b}31m\u{2028}\u{202e}\u{61c}\u{e0041}\"}\\{\"seq\":1";
         let line = line_of(&entry(&[nasty]), &Redactor::new());
         assert!(line.chars().all(|it| !is_active(it)), "{line}");
         let read: Value = serde_json::from_str(&line).unwrap();

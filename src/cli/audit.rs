@@ -7,7 +7,7 @@ use lexopt::Arg;
 use serde::Deserialize;
 use serde_json::json;
 
-use super::columns::{columns, in_one_line, padded, shortened};
+use super::columns::{columns, fitted, in_one_line, padded, shortened};
 use super::table::{Takes, Word, action, flag, valued};
 use super::{
     Command, Invocation, colours, counted, present, print, print_json, tell, terminal_width,
@@ -68,8 +68,11 @@ Options:
 /// Records are printed in pieces of about so many bytes.
 const PIECE: usize = 32 * 1024;
 
-/// Columns of an agent's or a tool's name at most.
-const NAME: usize = 32;
+/// Columns of a tool's name where there is little room.
+const TOOL: usize = 10;
+
+/// The same where there is room: most models, which are tools too, fit in.
+const LONG_TOOL: usize = 28;
 
 /// Columns of the arguments, and of an error.
 const SHOWN: usize = 48;
@@ -78,7 +81,7 @@ const SHOWN: usize = 48;
 const ARGUMENTS: usize = 8;
 
 /// Columns of a whole row without its error; a narrower terminal gets less.
-const ROW: usize = 120;
+const ROW: usize = 138;
 
 /// What was typed.
 #[derive(Default)]
@@ -219,6 +222,9 @@ fn prove(home: &Home, kept: Option<Head>, json: bool) -> Result<u8> {
 
 fn follow_records(home: &Home, filter: &Filter, json: bool) -> Result<u8> {
     let page = Page::of_stdout();
+    if let Some(head) = page.head().filter(|_| !json) {
+        print(&head)?;
+    }
     follow(home, filter, &Cancel::never(), &mut |line| {
         match json {
             true => print_json(&format!("{line}\n"))?,
@@ -233,7 +239,9 @@ fn print_lines(invocation: &Invocation, home: &Home, filter: &Filter) -> Result<
     let page = Page::of_stdout();
     let (mut piece, mut is_empty) = (String::new(), true);
     let broken = read(home, filter, &mut |line| {
-        is_empty = false;
+        if std::mem::take(&mut is_empty) {
+            piece.extend(page.head());
+        }
         piece.push_str(&for_people(line, page));
         print_if(&mut piece, PIECE, print)
     })?;
@@ -326,24 +334,45 @@ impl Page {
         self.width.is_some_and(|it| it < ROW)
     }
 
+    /// What stands above the rows for a person.
+    fn head(self) -> Option<String> {
+        self.width?;
+        let cells = ["when (UTC)", "agent", "tool", "arguments", "outcome", "took"];
+        Some(self.line(cells.map(str::to_owned)) + "\n")
+    }
+
     fn row(self, seen: &Seen) -> String {
         let time = in_one_line(&seen.ts.replacen('T', " ", 1));
-        let (time, agent, tool, outcome_columns) = match self.is_narrow() {
-            true => (without_fraction(&time), 8, 6, 8),
-            false => (time, 12, 10, 9),
-        };
-        let name = |text: &str, least| padded(&shortened(&in_one_line(text), NAME), least);
-        let before = format!("{time}  {}  {}  ", name(&seen.agent, agent), name(&seen.tool, tool));
+        let time = if self.is_narrow() { without_fraction(&time) } else { time };
+        let (agent, tool) = (in_one_line(&seen.agent), in_one_line(&seen.tool));
+        let arguments = in_one_line(&joined(&seen.args));
         let took = seen.duration_ms.map(duration).unwrap_or_default();
-        let after = format!("  {}  {took:>7}", padded(&outcome(seen), outcome_columns));
+        self.line([time, agent, tool, arguments, outcome(seen), took])
+    }
+
+    /// Cells in the columns of this page.
+    fn line(self, [time, agent, tool, arguments, outcome, took]: [String; 6]) -> String {
+        let (time_columns, agent_columns, outcome_columns) = match self.is_narrow() {
+            true => (20, 8, 8),
+            false => (24, 12, 9),
+        };
+        let tool_columns = match self.width {
+            // As many as it needs to have the arguments still told.
+            Some(width) => (TOOL + width.saturating_sub(80) / 2).min(LONG_TOOL),
+            None => TOOL,
+        };
+        // Nobody asked a program to fit into columns.
+        let name = if self.width.is_some() { fitted } else { padded };
+        let (time, agent) = (padded(&time, time_columns), name(&agent, agent_columns));
+        let before = format!("{time}  {agent}  {}  ", name(&tool, tool_columns));
+        let after = format!("  {}  {took:>7}", padded(&outcome, outcome_columns));
         let room = match self.width {
             Some(width) if self.is_narrow() => {
                 width.saturating_sub(columns(&before) + columns(&after)).max(ARGUMENTS)
             }
             _ => SHOWN,
         };
-        let arguments = padded(&shortened(&in_one_line(&joined(&seen.args)), room), room);
-        let row = format!("{before}{arguments}{after}");
+        let row = format!("{before}{}{after}", padded(&shortened(&arguments, room), room));
         shortened(row.trim_end(), self.width.unwrap_or(usize::MAX))
     }
 
@@ -462,10 +491,29 @@ mod tests {
         }
         let shown = for_people(&all[0], Page { coloured: false, width: Some(80) });
         let want =
-            "2026-11-30 04:34:45Z  bl3       exec    echo hi; exit 3        exit 3       76ms\n";
+            "2026-11-30 04:34:45Z  bl3       exec        echo hi; exit 3    exit 3       76ms\n";
         assert_eq!(shown, want);
         let shown = for_people(&all[2], Page { coloured: false, width: Some(80) });
         assert!(shown.contains("\n    a reason that is"), "{shown}");
+    }
+
+    #[test]
+    fn columns_stay_where_they_are_whatever_the_names() {
+        let long = ["anthropic/claude-sonnet-4-5", "openrouter/meta-llama/llama-3.3-70b-instruct"];
+        for width in [80, 100, 120, 160] {
+            let page = Page { coloured: false, width: Some(width) };
+            let starts = ["exec"].iter().chain(&long).map(|tool| {
+                let shown = for_people(&line(tool, &["@"], json!({})), page);
+                shown.split_once('@').map(|it| columns(it.0))
+            });
+            let mut starts: Vec<_> = starts.collect();
+            let head = page.head().expect("a head");
+            starts.push(head.split_once("arguments").map(|it| columns(it.0)));
+            assert!(starts.iter().all(|it| it.is_some() && *it == starts[0]), "{starts:?}");
+        }
+        // A program gets them whole, and no head.
+        assert!(for_people(&line(long[1], &["@"], json!({})), Page::default()).contains(long[1]));
+        assert_eq!(Page::default().head(), None);
     }
 
     #[test]

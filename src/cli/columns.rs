@@ -14,6 +14,28 @@ pub(super) fn shortened(text: &str, limit: usize) -> String {
     fitting.chain(['…']).collect()
 }
 
+/// Exactly so many columns of it: what is too long loses its middle, since
+/// names differ at their ends.
+pub(super) fn fitted(text: &str, width: usize) -> String {
+    if columns(text) <= width {
+        return padded(text, width);
+    }
+    let kept = width.saturating_sub(1); // One is for the ellipsis.
+    let start = within(text.chars(), kept.div_ceil(2));
+    let end: Vec<char> = within(text.chars().rev(), kept / 2).chars().rev().collect();
+    padded(&format!("{start}…{}", end.into_iter().collect::<String>()), width)
+}
+
+/// As many characters as go into so many columns.
+fn within(text: impl Iterator<Item = char>, limit: usize) -> String {
+    let mut used = 0;
+    let fits = |it: &char| {
+        used += column_count(*it);
+        used <= limit
+    };
+    text.take_while(fits).collect()
+}
+
 /// Blanks up to so many columns.
 pub(super) fn padded(text: &str, least: usize) -> String {
     format!("{text}{}", " ".repeat(least.saturating_sub(columns(text))))
@@ -53,4 +75,19 @@ pub(super) fn in_one_line(text: &str) -> String {
         }
     }
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_too_long_keeps_both_its_ends() {
+        let check = |text: &str, width, want: &str| assert_eq!(fitted(text, width), want);
+        check("exec", 6, "exec  ");
+        check("abcdef", 6, "abcdef");
+        check("abcdefg", 6, "abc…fg");
+        check("那那那那", 6, "那…那 ");
+        check("ab", 1, "…");
+    }
 }

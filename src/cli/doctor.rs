@@ -21,8 +21,10 @@ use super::table::{Takes, flag};
 use super::{
     Command, Invocation, colours, counted, is_watched, present, print, print_json, tell, unknown,
 };
+use crate::clock::now;
 use crate::config::{Config, Finding as ConfigFinding, HOSTS_OWN_NETWORK, Home, Report, Severity};
 use crate::error::{Error, Result};
+use crate::provider::cooling_of;
 use crate::sandbox::containers::Engine;
 use crate::secret::Redactor;
 use crate::worker;
@@ -143,6 +145,7 @@ fn examine(invocation: &Invocation) -> Result<Vec<Check>> {
 }
 
 fn slow_checks(patient: &Patient) -> Result<Vec<Check>> {
+    let cooling = &cooling_of(&patient.home, now());
     let mut looks = vec![
         Look::new("gateway", || Found::Gateway(gateway::check(patient))),
         Look::new("bubblewrap", || Found::Bubblewrap(sandboxes::bubblewrap())),
@@ -159,7 +162,7 @@ fn slow_checks(patient: &Patient) -> Result<Vec<Check>> {
         models.sort_unstable();
         models.dedup();
         looks.push(Look::new(&format!("provider {name}"), move || {
-            Found::Provider(providers::check(name, provider, &models))
+            Found::Provider(providers::check(name, provider, &models, cooling))
         }));
     }
     let (mut docker, mut podman, mut bubblewrap) = (None, None, None);

@@ -24,6 +24,9 @@ use crate::gateway::ConfigInUse;
 use crate::gateway::daemon::{Holder, HomeLock, Role};
 use crate::worker::Worker;
 
+/// Exit code of a configuration that is wrong.
+const BAD_CONFIG: u8 = 78;
+
 /// What the daemon writes once it answers, before its address.
 const READY: &str = "ready ";
 
@@ -181,12 +184,12 @@ fn start(invocation: &Invocation) -> Result<u8> {
 fn restart(invocation: &Invocation) -> Result<u8> {
     let home = invocation.home()?;
     first_start(invocation, &home)?;
-    let is_sound = super::config::check_start(invocation);
-    let can_start = is_sound.and_then(|()| check_place(invocation, &home));
-    if let Err(error) = can_start {
-        let runs = running(&home)?.is_some();
-        return Err(if runs { error.within("the running gateway was left alone") } else { error });
+    if let Err(findings) = super::config::check_start(invocation) {
+        return refused(findings, running(&home)?.is_some());
     }
+    // Nothing is compared where none runs, so one that runs is left alone.
+    let left_alone = |it: Error| it.within("the running gateway was left alone");
+    check_place(invocation, &home).map_err(left_alone)?;
     let in_use = ConfigInUse::of_gateway(&home).filter(ConfigInUse::is_in_foreground);
     if running(&home)?.is_some() && in_use.is_some() {
         invocation.tell_of_other_config("gateway");
@@ -194,6 +197,18 @@ fn restart(invocation: &Invocation) -> Result<u8> {
     }
     stop(&home)?;
     launch(invocation)
+}
+
+/// Says why nothing is stopped, and below it what is wrong, as `config check`
+/// does: places that an editor opens stand first in their lines.
+fn refused(findings: Error, runs: bool) -> Result<u8> {
+    if findings.kind() != Kind::Config {
+        return Err(findings);
+    }
+    let left_alone = if runs { "; the running gateway was left alone" } else { "" };
+    tell(&format!("beige gateway: the configuration is not sound{left_alone}"));
+    tell(&findings.to_string());
+    Ok(BAD_CONFIG)
 }
 
 /// An error ([`Kind::Config`]) if the configuration names another place than

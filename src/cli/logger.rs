@@ -13,6 +13,7 @@ use log::Log;
 use crate::clock;
 use crate::config;
 use crate::error::{During, Error, Kind, Result};
+use crate::provider::HIDDEN_REFUSALS;
 use crate::secret::Redactor;
 
 /// Records under this target tell a person who waits what is going on.
@@ -92,6 +93,8 @@ pub(super) fn for_one_call(redactor: Redactor) -> Result<()> {
     builder()
         .filter_level(log::LevelFilter::Warn)
         .filter_module(PROGRESS, log::LevelFilter::Info)
+        // The command says so itself.
+        .filter_module(HIDDEN_REFUSALS, log::LevelFilter::Off)
         .parse_env("BEIGE_LOG")
         .target(Target::Stderr)
         .format(move |out, record| {

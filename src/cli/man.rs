@@ -51,6 +51,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
     ("BEIGE_HOME", "The state folder; default ~/.beige."),
     ("BEIGE_CONFIG", "The configuration, where --config names none."),
     ("NO_COLOR", "If it is set, no output is coloured."),
+    ("TERM", "If it is `dumb`, no output is coloured."),
     ("COLUMNS", "Width of the terminal, before what the terminal says."),
     ("NOTIFY_SOCKET", "Set by systemd: the gateway says there when it is ready."),
 ];

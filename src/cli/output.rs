@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::audit::is_active;
+use crate::audit::{escaped_as_json, is_active};
 use crate::error::{Error, Kind, Result};
 
 /// Whether anything has been written on standard output: one document must
@@ -51,7 +51,7 @@ fn inert_json(json: &str) -> String {
     for it in json.chars() {
         match it {
             '\n' | '\t' => shown.push(it),
-            it if is_active(it) => shown.push_str(&format!("\\u{:04x}", u32::from(it))),
+            it if is_active(it) => shown.push_str(&escaped_as_json(it)),
             it => shown.push(it),
         }
     }
@@ -89,13 +89,16 @@ pub(super) fn inert(text: &str) -> String {
     shown
 }
 
-/// Whether standard output takes colours: a terminal, and no `NO_COLOR`.
+/// Whether standard output takes colours: a terminal that knows any, and no
+/// `NO_COLOR`.
 pub(super) fn colours() -> bool {
     takes_colours(io::stdout())
 }
 
 fn takes_colours(stream: impl IsTerminal) -> bool {
-    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty())
+    let is_plain = std::env::var_os("TERM").is_some_and(|it| it == "dumb");
+    let is_unwanted = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
+    stream.is_terminal() && !is_plain && !is_unwanted
 }
 
 /// Whether a person reads standard output: it is a terminal.
@@ -155,13 +158,15 @@ mod tests {
         check("a\tb\r\nc\n", "a\tb\nc\n");
         check("é e\u{301} 那 👩\u{200d}👩 \\ \"", "é e\u{301} 那 👩\u{200d}👩 \\ \"");
         check("\x1b[2Jx\rok\x07", "\\u{1b}[2Jx\\rok\\u{7}");
+        check("❤\u{fe0f} 龍\u{e0100}", "❤\u{fe0f} 龍\u{e0100}");
+        check("a\u{61c}\u{200b}b\u{feff}", "a\\u{61c}\\u{200b}b\\u{feff}");
+        check("a\u{e0041}\u{e007f}\u{2060}", "a\\u{e0041}\\u{e007f}\\u{2060}");
         check("\u{9b}2J \u{202e}x", "\\u{9b}2J \\u{202e}x");
     }
 
     #[test]
     fn json_that_drives_no_terminal_is_the_same_document() -> serde_json::Result<()> {
-        let document =
-            serde_json::json!({"\u{9b}k": ["\u{9b}2J\u{202e}\u{7f}\x1b[m\n", "é 👩 \\ \""]});
+        let document = serde_json::json!({"\u{9b}k": ["\u{9b}2J\u{202e}\u{7f}\x1b[m\n\u{200b}\u{e0041}", "é 👩 \\ \""]});
         for text in [document.to_string(), serde_json::to_string_pretty(&document)?] {
             let shown = inert_json(&text);
             assert!(!shown.chars().any(|it| is_active(it) && it != '\n'), "{shown}");

@@ -58,12 +58,15 @@ model says before its tool calls, else all of it at the end. What went wrong is
 told on standard error; so are tool calls where that is a terminal.
 
 Options:
-  --session KEY   go on in this conversation (default: a new one each time)
+  --session KEY   go on in this conversation, named by its key or its ID, as
+                  `beige sessions list` prints them, or begin one under a new
+                  key, such as cli:AGENT:work (default: a new one each time)
   --model P/M     ask this model first, as provider/model: one of the agent's
                   `model` and `fallbackModels`; those listed after it follow
                   if it cannot answer
   --json          one JSON document: {\"response\", \"session\"}, with a \"note\" if
-                  the answer is empty or cut and a \"notice\" if the gateway's
+                  the answer is empty or cut, a \"fallback\" if another model than
+                  the first gave it and a \"notice\" if the gateway's
                   configuration has changed since it read it; or of a turn that
                   failed {\"error\", \"category\", \"partial\", \"session\"}, or
                   {\"error\", \"category\"} if none was begun
@@ -76,8 +79,9 @@ JSON), the reason on standard error, and all that was said and done in the
 session. Text of a model that failed before another answered is no part of the
 answer; at a terminal, where it was seen, a line below it says so.
 
-Exit codes: 0 answered, 1 failed, 2 usage, 78 bad configuration, 130 and 143
-by a signal.
+Exit codes: 0 answered, 1 failed, 2 usage, 3 its end was not heard (it may go on:
+see the session before you ask again), 78 bad configuration, 130 and 143 by a
+signal.
 ",
     takes: Takes {
         flags: &[
@@ -115,8 +119,7 @@ fn run(invocation: &mut Invocation) -> Result<u8> {
     let asked = parse(invocation)?;
     let asked_session = asked.session.is_some();
     let request = request(asked.agent, asked.text, asked.session, asked.model)?;
-    let session = request.session_key.clone();
-    let mut told = Told::new(asked.form, session, asked_session);
+    let mut told = Told::new(asked.form, &request, asked_session);
     match execute(invocation, request, &mut told) {
         Err(error) if !told.has_ended && !is_silent(&error) => {
             told.tell_failure(&error)?;
@@ -245,21 +248,27 @@ fn through_gateway(
     }
     match done {
         // The connection was cut, since a signal had come.
-        Err(_) if interrupts.cancel.is_cancelled() && !told.has_ended => {
+        Err(_) | Ok(Some(_)) if interrupts.cancel.is_cancelled() && !told.has_ended => {
             Err(Error::new(Kind::Cancelled, "called off"))
         }
-        done => done,
+        Ok(Some(broken)) => told.break_off(&broken),
+        Ok(None) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
-/// Asks the gateway and shows what it tells, to the end of the turn.
-fn ask(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<()> {
+/// Asks the gateway and shows what it tells, to the end of the turn; gives why
+/// that was not heard of a turn that was let in.
+fn ask(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<Option<Error>> {
     let path = format!("/api/agents/{}/prompt/stream", client::encoded(&request.agent));
     let model =
         request.model.as_ref().map(|it| json!({"provider": it.provider, "modelId": it.model}));
-    let body = json!({
+    let mut body = json!({
         "message": request.message, "sessionKey": request.session_key, "model": model,
     });
+    if !told.shows_pieces() {
+        body["deltas"] = false.into();
+    }
     let reply = api.post(&path, &body)?;
     let mut lines = BufReader::new(reply.body);
     if reply.status != 200 {
@@ -269,10 +278,10 @@ fn ask(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<()> {
     }
     loop {
         let mut line = Vec::new();
-        let count = (&mut lines).take(MAX_EVENT).read_until(b'\n', &mut line);
-        if count.map_err(|it| api.broken(it))? == 0 {
-            let what = "the gateway ended before the turn did; what it said is in the session";
-            return Err(Error::new(Kind::Internal, what));
+        match (&mut lines).take(MAX_EVENT).read_until(b'\n', &mut line) {
+            Err(error) => return Ok(Some(api.broken(error))),
+            Ok(0) => return Ok(Some(Error::new(Kind::Internal, "the gateway hung up"))),
+            Ok(_) => {}
         }
         if line.trim_ascii().is_empty() {
             told.wait_for_turn(); // A sign of life, after a second without an event.
@@ -280,7 +289,7 @@ fn ask(api: &Api, request: &PromptRequest, told: &mut Told) -> Result<()> {
         }
         let line = String::from_utf8(line).during(Kind::Internal, "read an event")?;
         if told.tell(&line)? {
-            return Ok(());
+            return Ok(None);
         }
     }
 }

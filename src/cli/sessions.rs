@@ -2,6 +2,8 @@
 //! Reads and locks the files themselves, so it works with and without a
 //! gateway.
 
+mod list;
+
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, ErrorKind, IsTerminal, Write};
@@ -10,17 +12,18 @@ use std::path::{Path, PathBuf};
 
 use lexopt::Arg;
 
-use super::columns::{columns, in_one_line, padded, shortened};
+use super::columns::in_one_line;
+use super::config;
 use super::table::{Action, NOTHING, Takes, Word, flag};
 use super::{
-    Command, Invocation, complain, present, print, print_json, tell, terminal_width, unknown,
-    unknown_action, write_through,
+    Command, Invocation, complain, present, print, print_json, tell, unknown, unknown_action,
+    write_through,
 };
 use crate::clock::now;
-use crate::config::nearest;
 use crate::error::{During, Error, Kind, Result};
 use crate::message::{Block, Content, Message, StopReason};
-use crate::session::{Found, Listed, Page, Store, Told, Which};
+use crate::secret::Redactor;
+use crate::session::{self, Found, Listed, Store, Told, Which};
 use crate::turn::CUT_AT_LIMIT;
 
 /// The command.
@@ -96,15 +99,28 @@ enum Request {
 fn run(invocation: &mut Invocation) -> Result<u8> {
     let request = parse(invocation)?;
     let store = Store::new(invocation.home()?);
+    let redactor = known_secrets(invocation);
+    run_request(&store, request, &redactor).map_err(with_list)
+}
+
+fn run_request(store: &Store, request: Request, redactor: &Redactor) -> Result<u8> {
     match request {
-        Request::List { which, json: true } => list_as_json(&store, &which)?,
-        Request::List { which, json: false } => list(&store, &which)?,
-        Request::Show { session, json: true } => show_as_json(&store, &session)?,
-        Request::Show { session, json: false } => show(&store, &session)?,
-        Request::Export { session, file } => export(&store, &session, file.as_deref())?,
-        Request::Remove { sessions } => return remove(&store, &sessions),
+        Request::List { which, json: true } => list::list_as_json(store, &which, redactor)?,
+        Request::List { which, json: false } => list::list(store, &which, redactor)?,
+        Request::Show { session, json: true } => show_as_json(store, &session, redactor)?,
+        Request::Show { session, json: false } => show(store, &session, redactor)?,
+        Request::Export { session, file } => export(store, &session, file.as_deref())?,
+        Request::Remove { sessions } => return remove(store, &sessions),
     }
     Ok(0)
+}
+
+/// Those of the configuration; without a sound one nobody can say what is secret.
+fn known_secrets(invocation: &Invocation) -> Redactor {
+    let redactor = Redactor::new();
+    let config = config::sound(invocation).ok().flatten();
+    config.iter().flat_map(|it| &it.secrets).for_each(|it| redactor.learn(it.expose()));
+    redactor
 }
 
 fn parse(invocation: &mut Invocation) -> Result<Request> {
@@ -180,6 +196,16 @@ fn text(word: OsString) -> Result<String> {
         .map_err(|it| Error::new(Kind::Usage, format!("`{}` is not UTF-8", it.display())))
 }
 
+/// A session that is not there, and what names those that are.
+fn with_list(error: Error) -> Error {
+    match error.kind() {
+        Kind::Missing => {
+            Error::new(Kind::Missing, format!("{error} (`beige sessions list` names them)"))
+        }
+        _ => error,
+    }
+}
+
 fn which_one(action: &str) -> Error {
     let what = format!(
         "say which session: beige sessions {action} ID|KEY (`beige sessions list` names them)"
@@ -203,85 +229,23 @@ impl Piece {
     }
 }
 
-fn list(store: &Store, which: &Which) -> Result<()> {
-    let width = terminal_width();
-    let (mut piece, mut count) = (Piece::default(), 0_u64);
-    store.list(which, &mut |session| {
-        count += 1;
-        piece.add(&row(&session, width)).map(|()| true)
-    })?;
-    piece.out()?;
-    if count == 0 {
-        tell_of_none(store, which)?;
+/// Without a secret in what a person wrote, before any of it is cut.
+fn masked(mut session: Listed, redactor: &Redactor) -> Listed {
+    let texts = [session.name.as_mut(), session.key.as_mut(), Some(&mut session.first_message)];
+    for text in texts.into_iter().flatten() {
+        *text = redactor.mask(text).into_owned();
     }
-    Ok(())
+    session
 }
 
-/// Nothing may be what there is, or a typing mistake.
-fn tell_of_none(store: &Store, which: &Which) -> Result<()> {
-    let Some(agent) = &which.agent else {
-        tell("no sessions");
-        return Ok(());
-    };
-    let mut known = Vec::new();
-    store.list(&Which { agent: None, of_agents_too: true }, &mut |it| {
-        if !known.contains(&it.agent_name) {
-            known.push(it.agent_name);
-        }
-        Ok(true)
-    })?;
-    let hint = nearest(agent, known.iter().map(String::as_str).filter(|it| it != agent))
-        .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
-    tell(&format!("no sessions of an agent `{agent}`{hint}"));
-    Ok(())
-}
-
-/// One line: when, whose, id, number of messages, key, name or first message.
-fn row(session: &Listed, width: Option<usize>) -> String {
-    let when = session.updated_at.replacen('T', " ", 1);
-    let when = when.get(..16).unwrap_or(&when);
-    let key = session.key.as_deref().unwrap_or("-");
-    let said = session.name.as_deref().unwrap_or(&session.first_message);
-    let start = format!(
-        "{}  {}  {}  {:>5}  ",
-        in_one_line(when),
-        padded(&in_one_line(&session.agent_name), 10),
-        padded(&in_one_line(&session.session_id), 22),
-        session.messages,
-    );
-    let model = session.model.as_ref().map(|it| in_one_line(&format!("[{it}] ")));
-    let model = model.unwrap_or_default();
-    let line = format!("{start}{}  {model}{}", padded(&in_one_line(key), 20), in_one_line(said));
-    let line = line.trim_end();
-    match width {
-        // The text gives way, then the key; what is before them names it.
-        Some(width) => format!("{}\n", shortened(line, width.max(columns(start.trim_end())))),
-        None => format!("{line}\n"),
-    }
-}
-
-/// `{"sessions":[…]}`, written as it is read.
-fn list_as_json(store: &Store, which: &Which) -> Result<()> {
-    let mut piece = Piece(String::from("{\"sessions\":["));
-    let mut separator = "\n";
-    store.list(which, &mut |session| {
-        let text = as_json(&session)?;
-        piece.add(&format!("{separator}{text}"))?;
-        separator = ",\n";
-        Ok(true)
-    })?;
-    piece.add("\n]}\n")?;
-    piece.out()
-}
-
-fn show_as_json(store: &Store, session: &str) -> Result<()> {
+fn show_as_json(store: &Store, session: &str, redactor: &Redactor) -> Result<()> {
     let found = store.find(None, session)?;
-    let session = as_json(&store.listed(&found))?;
+    let session = as_json(&masked(store.listed(&found), redactor))?;
     let mut piece = Piece(format!("{{\"session\":{session},\"messages\":["));
     let mut separator = "\n";
     let more = store.history(&found, &shown(), &mut |told| {
         let text = as_json(&told)?;
-        piece.add(&format!("{separator}{text}"))?;
+        piece.add(&format!("{separator}{}", redactor.mask(&text)))?;
         separator = ",\n";
         Ok(true)
     })?;
@@ -293,15 +257,16 @@ fn as_json(document: &impl serde::Serialize) -> Result<String> {
     serde_json::to_string(document).during(Kind::Internal, "write JSON")
 }
 
-fn shown() -> Page {
-    Page { limit: MOST_SHOWN, before: None }
+fn shown() -> session::Page {
+    session::Page { limit: MOST_SHOWN, before: None }
 }
 
-fn show(store: &Store, session: &str) -> Result<()> {
+fn show(store: &Store, session: &str, redactor: &Redactor) -> Result<()> {
     let found = store.find(None, session)?;
-    present(&heading(&store.listed(&found)))?;
-    let more =
-        store.history(&found, &shown(), &mut |told| present(&for_people(&told)).map(|()| true))?;
+    present(&heading(&masked(store.listed(&found), redactor)))?;
+    let more = store.history(&found, &shown(), &mut |told| {
+        present(&redactor.mask(&for_people(&told))).map(|()| true)
+    })?;
     if more {
         tell(&format!(
             "only the newest {MOST_SHOWN} messages are shown; `beige sessions export {}` has all",
@@ -434,7 +399,7 @@ fn remove(store: &Store, sessions: &[String]) -> Result<u8> {
         match store.remove(None, session, now()) {
             Ok(found) => print(&removed(&found))?,
             Err(error) => {
-                complain("beige sessions", &error);
+                complain("beige sessions", &with_list(error));
                 code = 1;
             }
         }
@@ -450,7 +415,6 @@ fn removed(found: &Found) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::ModelRef;
 
     #[track_caller]
     fn check(arguments: &[&str], want: Option<Request>) {
@@ -513,27 +477,14 @@ mod tests {
     }
 
     #[test]
-    fn a_row_fits_the_terminal_and_drives_none() {
-        let session = Listed {
-            session_id: "20261130-041634-k8kod2".into(),
-            agent_name: "a\u{1b}[2J".into(),
-            key: Some("tui:a:default".into()),
-            updated_at: "2026-11-30T04:16:34.668Z".into(),
-            first_message: "那".repeat(100),
-            messages: 12,
-            ..Listed::default()
-        };
-        for width in [80, 100, 200] {
-            let row = row(&session, Some(width));
-            assert!(columns(row.trim_end()) <= width, "{row}");
-            assert!(!row.contains('\u{1b}'), "{row}");
-            assert!(row.starts_with("2026-11-30 04:16  a"), "{row}");
-            assert!(row.contains("  20261130-041634-k8kod2     12  "), "{row}");
-        }
-        assert!(row(&session, None).ends_with("那\n"));
-        let model = Some(ModelRef { provider: "q".into(), model: "n\u{1b}".into() });
-        let chosen = Listed { model, name: Some("taxes".into()), ..session };
-        assert!(row(&chosen, None).ends_with("  [q/n\\u{1b}] taxes\n"), "{}", row(&chosen, None));
-        assert!(heading(&chosen).contains("\nmodel     q/n"), "{}", heading(&chosen));
+    fn a_session_is_listed_and_shown_without_a_secret() {
+        let redactor = Redactor::new();
+        redactor.learn("s3cret-key");
+        let texts = [Some("n s3cret-key".to_owned()), Some("k s3cret-key".to_owned())];
+        let [name, key] = texts;
+        let first_message = "m s3cret-key".to_owned();
+        let session = masked(Listed { name, key, first_message, ..Listed::default() }, &redactor);
+        let texts = [session.name.as_deref(), session.key.as_deref(), Some(&session.first_message)];
+        assert_eq!(texts, [Some("n ••••"), Some("k ••••"), Some("m ••••")]);
     }
 }

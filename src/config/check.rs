@@ -13,6 +13,9 @@ use crate::config::substitute::is_variable_name;
 /// What a value of a field that is not built yet is told.
 pub(crate) const NOT_SUPPORTED: &str = "not supported by this version";
 
+/// Longest word that is told, in characters.
+const LONGEST_WORD: usize = 32;
+
 /// Names that a plugin, tool or skill may not have.
 pub(crate) const RESERVED: [&str; 6] = ["read", "write", "patch", "exec", "tool-client", "sh"];
 
@@ -143,7 +146,8 @@ impl Checker<'_> {
             Some(known) => format!("; did you mean `{known}`?"),
             None => String::new(),
         };
-        self.findings.error(path, format!("expected one of {}{hint}", known.join(", ")));
+        let message = format!("expected one of {}, found {}{hint}", known.join(", "), quoted(text));
+        self.findings.error(path, message);
     }
 
     fn wrong_type(&mut self, value: &Value, shape: &Shape, path: &KeyPath) {
@@ -256,7 +260,13 @@ fn wanted(shape: &Shape) -> String {
         Shape::Integer(..) => "a whole number".into(),
         Shape::Number(..) => "a number".into(),
         Shape::OneOf(known) => format!("one of {}", known.join(", ")),
-        Shape::Either(shapes) => shapes.iter().map(wanted).collect::<Vec<_>>().join(" or "),
+        Shape::Either(shapes) => {
+            // A whole number is a number.
+            let is_number = |it: &Shape| matches!(it, Shape::Number(..));
+            let has_number = shapes.iter().any(is_number);
+            let told = shapes.iter().filter(|it| !(has_number && matches!(it, Shape::Integer(..))));
+            told.map(wanted).collect::<Vec<_>>().join(" or ")
+        }
     }
 }
 
@@ -267,6 +277,16 @@ fn object_of(fields: &[Field]) -> String {
         return "an object".into();
     }
     format!("an object {{ {} }}", needed.join(", "))
+}
+
+/// A word that is none of the known ones. What is longer than a word may be a
+/// secret that went to the wrong place.
+fn quoted(text: &str) -> String {
+    match text.chars().count() {
+        0 => "an empty string".into(),
+        1..=LONGEST_WORD => format!("`{text}`"),
+        count => format!("a string of {count} characters"),
+    }
 }
 
 /// The type of a value in words; never the value, which may be a secret.

@@ -17,12 +17,12 @@ use crate::clock::{self, Time};
 use crate::config::{Agent, ModelChoice, ModelRef, ThinkingLevel};
 use crate::error::{Error, Kind, Result};
 use crate::message::{Assistant, Message, StopReason};
-use crate::plugin::hooks::{ModelSwitch, SwitchReason};
-use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
+use crate::plugin::hooks::ModelSwitch;
+use crate::provider::chain::{Attempt, Chain, End, Retry, Steps, Switch};
 use crate::provider::{Answer, Assembly, Delta, Failure, Fault, Listener, Request, ToolDefinition};
 use crate::session;
 use crate::tool::Caller;
-use crate::turn::{Equipped, Hands, ModelCallEnd, Watch, masked_answer};
+use crate::turn::{Equipped, Hands, ModelCallEnd, Watch, masked_answer, without_cut_calls};
 use crate::usage::Role;
 use crate::worker::Cancel;
 use veil::Veil;
@@ -86,7 +86,7 @@ impl Handle {
         cancel: &Cancel,
     ) -> Result<()> {
         let engine = &*self.engine;
-        let agent = engine.checked_chat(&request)?;
+        let agent = engine.checked_chat(&mut request)?;
         let _entered = engine.running.enter_to_tell(cancel)?;
         let caller = caller(&request);
         if let Some(reason) = engine.guard_chat(&mut request, &caller.occasion(), cancel)? {
@@ -118,13 +118,14 @@ impl Handle {
 }
 
 impl Engine {
-    /// The agent of a request that may be begun.
-    fn checked_chat(&self, request: &ChatRequest) -> Result<&Agent> {
+    /// The agent of a request that may be begun; its session is called by its key
+    /// from then on.
+    fn checked_chat(&self, request: &mut ChatRequest) -> Result<&Agent> {
         super::require(&self.config, &request.agent)?;
         let agent = self.config.agents.get(&request.agent);
         let agent = agent.ok_or_else(|| Error::new(Kind::Missing, "there is no such agent"))?;
-        if let Some(key) = &request.session_key {
-            self.check_owner(key, &agent.name)?;
+        if let Some(word) = &mut request.session_key {
+            *word = self.store.key_of(&agent.name, word)?;
         }
         if agent.choices().all(|it| it.model != request.model) {
             let models: Vec<String> = agent.choices().map(|it| it.model.to_string()).collect();
@@ -182,11 +183,9 @@ impl Steps for Talk<'_> {
         (self.events)(ChatEvent::Lull);
     }
 
-    fn falls_back(&mut self, from: &ModelChoice, to: &ModelChoice, why: Option<&Fault>) {
-        self.tell(ChatEvent::Fallback(to.model.clone()));
-        let reason = SwitchReason::of(why);
-        let switch = ModelSwitch { from: &from.model, to: &to.model, reason };
-        self.hands.model_switches(&switch, self.cancel);
+    fn falls_back(&mut self, switch: &Switch<'_>) {
+        self.tell(ChatEvent::Fallback(switch.to.model.clone()));
+        self.hands.model_switches(&ModelSwitch::of(switch), self.cancel);
     }
 
     fn may_go_on(&self) -> bool {
@@ -235,8 +234,7 @@ impl Talk<'_> {
     fn tell_end(&mut self, end: Result<Answer, End<Error>>) -> Result<()> {
         let (message, fault) = match end {
             Ok(answer) => {
-                let message = masked_answer(answer.message, &self.engine.redactor);
-                let end = self.end_of(message);
+                let end = self.end_of(&answer);
                 self.tell(end);
                 return Ok(());
             }
@@ -251,12 +249,19 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// A whole answer as its client gets it: the last word of a conversation as
-    /// plugins make it.
-    fn end_of(&self, message: Assistant) -> ChatEvent {
-        if message.stop_reason != StopReason::Stop {
-            return ChatEvent::Done(Box::new(message));
+    /// An answer as its client gets it: the last word of a conversation as
+    /// plugins make it. Who asked runs each call that it is handed, so that one
+    /// that is cut in a call has failed: it hands on none.
+    fn end_of(&self, answer: &Answer) -> ChatEvent {
+        let message = masked_answer(without_cut_calls(answer), &self.engine.redactor);
+        match message.stop_reason {
+            StopReason::Error => ChatEvent::Failed(Box::new(message)),
+            StopReason::Stop => self.last_word(message),
+            _ => ChatEvent::Done(Box::new(message)),
         }
+    }
+
+    fn last_word(&self, message: Assistant) -> ChatEvent {
         let said = message.text();
         match self.hands.response(said.clone(), self.cancel) {
             Ok(response) if response == said => ChatEvent::Done(Box::new(message)),
@@ -335,7 +340,11 @@ fn marks_of(messages: &[Message], provider: &str) -> Vec<Value> {
 fn is_content(delta: &Delta) -> bool {
     match delta {
         Delta::Text(_) | Delta::Thinking(_) | Delta::Redacted(_) | Delta::ToolCall(_) => true,
-        Delta::Signature(_) | Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => false,
+        Delta::Anew(_)
+        | Delta::Signature(_)
+        | Delta::Usage(_)
+        | Delta::Stop(_)
+        | Delta::Mark(_) => false,
     }
 }
 

@@ -165,7 +165,7 @@ impl Handle {
 
     /// Puts a prompt in line for its session; events come as the turn goes,
     /// the last one says how it ended. Who does not read them fast enough is
-    /// dropped, and the turn goes on.
+    /// told so ([`super::TOO_SLOW`]) and no more, and the turn goes on.
     pub fn prompt(&self, request: PromptRequest, detail: Detail) -> Result<Subscription> {
         self.begin(Work::answer(self.engine.checked(request)?), detail)
     }
@@ -175,8 +175,8 @@ impl Handle {
     /// [`Kind::Conflict`] where a turn runs. [`Kind::Missing`] for a session
     /// that does not exist.
     pub fn compact(&self, agent: &str, session_key: &str) -> Result<Subscription> {
-        self.require_session(agent, session_key)?;
-        self.begin(Work::compact(agent, session_key), Detail::All)
+        let key = self.require_session(agent, session_key)?;
+        self.begin(Work::compact(agent, &key), Detail::All)
     }
 
     fn begin(&self, work: Work, detail: Detail) -> Result<Subscription> {
@@ -195,15 +195,11 @@ impl Handle {
     /// session of another agent; [`Kind::Missing`] for one that does not exist.
     pub fn steer(&self, agent: &str, session_key: &str, message: &str) -> Result<()> {
         self.require_agent(agent)?;
-        self.engine.check_owner(session_key, agent)?;
+        let session = self.engine.store.key_of(agent, session_key)?;
         require_short(message)?;
         let (reply, answer) = bounded(1);
-        let event = Event::Steer {
-            agent: agent.to_owned(),
-            session: session_key.to_owned(),
-            message: message.to_owned(),
-            reply,
-        };
+        let event =
+            Event::Steer { agent: agent.to_owned(), session, message: message.to_owned(), reply };
         self.hub()?.send(event).map_err(|_| stopping())?;
         let what = format!("say something to the turn in the session `{session_key}`");
         let said = answer.recv_timeout(HUB_LIMIT).during(Kind::Timeout, what)?;
@@ -214,15 +210,15 @@ impl Handle {
         said
     }
 
-    /// [`Kind::Missing`] for a session that does not exist, [`Kind::Conflict`]
-    /// for one of another agent.
-    fn require_session(&self, agent: &str, session_key: &str) -> Result<()> {
+    /// The key of a session. [`Kind::Missing`] for one that does not exist,
+    /// [`Kind::Conflict`] for one of another agent.
+    fn require_session(&self, agent: &str, session: &str) -> Result<String> {
         self.require_agent(agent)?;
-        self.engine.check_owner(session_key, agent)?;
-        match self.engine.store.owner(session_key)? {
-            Some(_) => Ok(()),
-            None => Err(Error::new(Kind::Missing, format!("there is no session `{session_key}`"))),
+        let key = self.engine.store.key_of(agent, session)?;
+        if self.engine.store.owner(&key)?.is_none() {
+            self.engine.store.find(Some(agent), &key)?;
         }
+        Ok(key)
     }
 
     /// Calls off the turn that runs in a session; prompts that wait behind it
@@ -230,10 +226,9 @@ impl Handle {
     /// agent, [`Kind::Missing`] for one that does not exist.
     pub fn abort(&self, agent: &str, session_key: &str) -> Result<bool> {
         self.require_agent(agent)?;
-        self.engine.check_owner(session_key, agent)?;
+        let session = self.engine.store.key_of(agent, session_key)?;
         let (reply, answer) = bounded(1);
-        let event =
-            Event::Abort { agent: agent.to_owned(), session: session_key.to_owned(), reply };
+        let event = Event::Abort { agent: agent.to_owned(), session, reply };
         self.hub()?.send(event).map_err(|_| stopping())?;
         let aborted = answer
             .recv_timeout(HUB_LIMIT)
@@ -308,10 +303,7 @@ impl Handle {
 
     fn caller(&self, agent: &str, session_key: Option<&str>) -> Result<Caller> {
         let session = match session_key {
-            Some(key) => {
-                self.engine.check_owner(key, agent)?;
-                Some(session_ref(key))
-            }
+            Some(word) => Some(session_ref(&self.engine.store.key_of(agent, word)?)),
             None => None,
         };
         Ok(Caller { agent: agent.to_owned(), session, claimed_session: None, model: None })

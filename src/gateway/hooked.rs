@@ -73,7 +73,7 @@ impl Handle {
         let HookRequest { agent, session_key, channel, what } = request;
         self.require_agent(&agent)?;
         let key = session_key.unwrap_or_else(|| format!("api:{agent}:default"));
-        self.engine.check_owner(&key, &agent)?;
+        let key = self.engine.store.key_of(&agent, &key)?;
         let _entered = self.engine.running.enter(cancel)?;
         let mut at = occasion(&agent, &key);
         at.channel = channel.unwrap_or(at.channel);
@@ -218,7 +218,7 @@ fn occasion(agent: &str, key: &str) -> Occasion {
     Occasion {
         session_key: key.to_owned(),
         agent_name: agent.to_owned(),
-        channel: session_ref(key).channel,
+        channel: session_ref(key).channel.unwrap_or_default(),
     }
 }
 

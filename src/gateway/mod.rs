@@ -42,7 +42,7 @@ pub use hub::Fresh;
 pub use meter::{Counted, ModelCalls};
 pub use serve::{Doors, End, FrontEnds, StartFrontEnds, serve};
 pub use sessions::SessionChange;
-pub use subscription::{Detail, Subscriber, Subscription, Told};
+pub use subscription::{Detail, Subscriber, Subscription, TOO_SLOW, Told};
 pub use turns::PromptRequest;
 pub use view::{AgentView, ConfigView, CoolingModel, Health, ModelView, ProviderLoad};
 
@@ -341,8 +341,7 @@ impl Engine {
         let channel = &request.channel;
         let key = request.session_key.take();
         let key = key.unwrap_or_else(|| format!("{channel}:{}:default", request.agent));
-        self.check_owner(&key, &request.agent)?;
-        request.session_key = Some(key);
+        request.session_key = Some(self.store.key_of(&request.agent, &key)?);
         if let Some(wanted) = &request.model {
             self.check_model(&request.agent, wanted)?;
         }
@@ -361,26 +360,45 @@ impl Engine {
             format!("the agent `{agent}` may not use {wanted}; its {its} {}", models.join(", "));
         Err(Error::new(Kind::Denied, what))
     }
+}
 
-    /// [`Kind::Conflict`] if the session is another agent's.
-    fn check_owner(&self, key: &str, agent: &str) -> Result<()> {
-        match self.store.owner(key)? {
-            Some(owner) if owner != agent => Err(Error::new(
-                Kind::Conflict,
-                format!("the session `{key}` belongs to the agent `{owner}`"),
-            )),
-            _ => Ok(()),
-        }
+/// A session by its key `channel:id[:thread]`. One without a colon, which a
+/// person made up, names a conversation and no channel.
+pub(crate) fn session_ref(key: &str) -> SessionRef {
+    let (channel, place) = match key.split_once(':') {
+        Some((channel, place)) => (Some(channel).filter(|it| !it.is_empty()), Some(place)),
+        None => (None, None),
+    };
+    let mut place = place.into_iter().flat_map(|it| it.splitn(2, ':')).map(str::to_owned);
+    SessionRef {
+        session_key: key.to_owned(),
+        channel: channel.map(str::to_owned),
+        chat_id: place.next(),
+        thread_id: place.next(),
     }
 }
 
-/// A session by its key `channel:id[:thread]`.
-pub(crate) fn session_ref(key: &str) -> SessionRef {
-    let mut parts = key.splitn(3, ':');
-    SessionRef {
-        session_key: key.to_owned(),
-        channel: parts.next().unwrap_or_default().to_owned(),
-        chat_id: parts.next().map(str::to_owned),
-        thread_id: parts.next().map(str::to_owned),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn check(key: &str, channel: Option<&str>, chat_id: Option<&str>, thread_id: Option<&str>) {
+        let owned = |it: Option<&str>| it.map(str::to_owned);
+        let want = SessionRef {
+            session_key: key.to_owned(),
+            channel: owned(channel),
+            chat_id: owned(chat_id),
+            thread_id: owned(thread_id),
+        };
+        assert_eq!(session_ref(key), want);
+    }
+
+    #[test]
+    fn a_key_names_channel_chat_and_thread_and_one_without_a_colon_none() {
+        check("telegram:42:7:8", Some("telegram"), Some("42"), Some("7:8"));
+        check("cli:a", Some("cli"), Some("a"), None);
+        check("work", None, None, None);
+        check(":work", None, Some("work"), None);
     }
 }

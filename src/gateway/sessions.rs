@@ -5,9 +5,9 @@ use super::Handle;
 use super::turns::from_choice;
 use crate::clock::now;
 use crate::config::ModelRef;
-use crate::error::{Error, Kind, Result};
+use crate::error::Result;
 use crate::plugin::hooks::Hook;
-use crate::session::{Listed, Page, Told, Which, is_like_an_id};
+use crate::session::{Listed, Page, Told, Which};
 use crate::turn::masked_message;
 use crate::worker::Cancel;
 
@@ -103,16 +103,14 @@ impl Handle {
         Ok(store.listed(&found))
     }
 
-    /// Chooses the model that an agent's session begins with from now on. A key
-    /// need not have a session yet, an id must: [`Kind::Missing`] with the
-    /// nearest. The session must not be another agent's, and the model one that
-    /// the agent may use.
+    /// Chooses the model that an agent's session begins with from now on. What
+    /// calls the session is taken as by [`crate::session::Store::key_of`]; the
+    /// model must be one that the agent may use.
     pub fn choose_model(&self, agent: &str, session_key: &str, model: &ModelRef) -> Result<()> {
         self.require_agent(agent)?;
         let _entered = self.engine.running.enter(&Cancel::never())?;
-        self.engine.check_owner(session_key, agent)?;
+        let key = self.engine.store.key_of(agent, session_key)?;
         self.engine.check_model(agent, model)?;
-        let key = self.key_of(agent, session_key)?;
         let before = self.engine.store.chosen_model(&key)?;
         self.engine.store.choose_model(&key, model, now())?;
         let agent = self.engine.config.agents.get(agent);
@@ -121,23 +119,5 @@ impl Handle {
             self.engine.tell_of_choice(&agent.name, &key, before, model, &Cancel::never());
         }
         Ok(())
-    }
-
-    /// The key that a session has, where its id is given; a key that has no
-    /// session yet is one all the same.
-    fn key_of(&self, agent: &str, session: &str) -> Result<String> {
-        let store = &self.engine.store;
-        if store.owner(session)?.is_some() {
-            return Ok(session.to_owned());
-        }
-        match store.find(Some(agent), session) {
-            // Nobody would ever prompt under it: a choice for it would be lost.
-            Err(missing) if is_like_an_id(session) => Err(missing),
-            Err(_) => Ok(session.to_owned()),
-            Ok(found) => store.listed(&found).key.ok_or_else(|| {
-                let text = format!("the session `{session}` has no key any more; resume it first");
-                Error::new(Kind::Missing, text)
-            }),
-        }
     }
 }

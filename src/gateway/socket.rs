@@ -208,7 +208,7 @@ fn caller(request: &Request, desk: &Desk) -> Caller {
     };
     let session = session.unwrap_or_else(|| SessionRef {
         session_key: format!("socket:{}", desk.agent),
-        channel: "socket".to_owned(),
+        channel: Some("socket".to_owned()),
         chat_id: None,
         thread_id: None,
     });

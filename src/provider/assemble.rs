@@ -159,7 +159,11 @@ impl Assembly {
             Delta::Thinking(_) => !self.goes_on_as_thinking(),
             Delta::Redacted(_) => true,
             Delta::ToolCall(piece) => !self.calls.contains_key(&piece.slot),
-            Delta::Signature(_) | Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => false,
+            Delta::Anew(_)
+            | Delta::Signature(_)
+            | Delta::Usage(_)
+            | Delta::Stop(_)
+            | Delta::Mark(_) => false,
         }
     }
 
@@ -177,10 +181,11 @@ impl Assembly {
         }
     }
 
-    /// What is of no block, or opaque data of one that is there.
+    /// What is of no block, or of one that is there and adds nothing to be seen.
     fn note(&mut self, delta: Delta) {
         match delta {
             Delta::Signature(signature) => self.take_signature(&signature),
+            Delta::Anew(slot) => self.forget_arguments(slot),
             Delta::Usage(usage) if usage.can_be() => {
                 self.message.usage = priced(with_total(usage), self.price);
             }
@@ -296,6 +301,14 @@ impl Assembly {
         ) = self.parts.get_mut(self.touched)
         {
             place.get_or_insert_default().push_str(more);
+        }
+    }
+
+    fn forget_arguments(&mut self, slot: u64) {
+        let place = self.calls.get(&slot).copied().unwrap_or(self.parts.len());
+        if let Some(Part::Call { arguments, shown, .. }) = self.parts.get_mut(place) {
+            arguments.clear();
+            *shown = RefCell::default();
         }
     }
 
@@ -449,7 +462,7 @@ fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
     let Some(price) = price else { return usage };
     let read = [usage.input, usage.cache_read, usage.cache_write];
     let price = price.for_prompt(read.into_iter().fold(0, u64::saturating_add));
-    let cost = |tokens: u64, price: f64| tokens as f64 * price / 1e6;
+    let cost = |tokens: u64, price: f64| rounded(tokens as f64 * price / 1e6);
     let mut parts = Cost {
         input: cost(usage.input, price.input),
         output: cost(usage.output, price.output),
@@ -457,9 +470,15 @@ fn priced(mut usage: Usage, price: Option<Price>) -> Usage {
         cache_write: cost(usage.cache_write, price.cache_write),
         total: 0.0,
     };
-    parts.total = parts.input + parts.output + parts.cache_read + parts.cache_write;
+    parts.total = rounded(parts.input + parts.output + parts.cache_read + parts.cache_write);
     usage.cost = parts;
     usage
+}
+
+/// To a ten-billionth: what binary fractions add behind that is no price.
+fn rounded(dollars: f64) -> f64 {
+    let parts = (dollars * 1e10).round();
+    if parts.is_finite() { parts / 1e10 } else { dollars }
 }
 
 #[cfg(test)]
@@ -673,6 +692,9 @@ mod tests {
         check_cost(Some(dear), [6.0, 6.0, 2.0, 0.0, 14.0]);
         let cheap = Price { long: long(3_000_000), ..price };
         check_cost(Some(cheap), [3.0, 4.0, 1.0, 0.0, 8.0]);
+        // Binary fractions make 0.30000000000000004 of the sum.
+        let odd = Price { input: 0.1, output: 0.4, cache_read: 0.0, cache_write: 0.0, long: None };
+        check_cost(Some(odd), [0.1, 0.2, 0.0, 0.0, 0.3]);
     }
 
     #[test]

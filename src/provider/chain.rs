@@ -11,7 +11,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use super::fallback::{Course, Setback, Step};
 use super::{Answer, Fault, Health};
 use crate::clock;
-use crate::config::ModelChoice;
+use crate::config::{ModelChoice, ModelRef};
 use crate::worker::Cancel;
 
 /// How often the conversation is made shorter for one model's answer, whatever
@@ -20,6 +20,20 @@ const MOST_SHRINKS: u32 = 6;
 
 /// How often a caller is told that it is waited.
 const SILENCE: Duration = Duration::from_secs(1);
+
+/// That another model is asked than before.
+#[derive(Clone, Copy, Debug)]
+pub struct Switch<'a> {
+    /// The one before.
+    pub from: &'a ModelChoice,
+    /// The one that is asked now.
+    pub to: &'a ModelChoice,
+    /// What the one before failed of; `None` if it was not asked, since it
+    /// cools down.
+    pub fault: Option<&'a Fault>,
+    /// The same in words.
+    pub why: &'a str,
+}
 
 /// What a caller does on the way to an answer.
 pub trait Steps {
@@ -37,9 +51,8 @@ pub trait Steps {
     /// Nothing happens: told after each second of a wait between two calls.
     fn waits(&mut self) {}
 
-    /// Another model than before is asked; why the one before did not answer,
-    /// unless it was not asked since it cools down.
-    fn falls_back(&mut self, from: &ModelChoice, to: &ModelChoice, why: Option<&Fault>);
+    /// Another model than before is asked.
+    fn falls_back(&mut self, switch: &Switch<'_>);
 
     /// The conversation is too long for that model: makes it shorter, if it
     /// can, and the model is asked once more. `before`: how often that was
@@ -76,8 +89,11 @@ pub struct Retry {
     pub attempt: u32,
     /// How long it is waited before.
     pub wait: Duration,
-    /// Why there is one, as a sentence.
+    /// Why there is one, as a sentence: what failed just now, and for a wait
+    /// for another model what is wrong with that one.
     pub reason: String,
+    /// The model that is asked, where it is another than the one that failed.
+    pub model: Option<ModelRef>,
 }
 
 /// Why there is no answer.
@@ -113,6 +129,9 @@ pub struct Chain<'a> {
     current: usize,
     /// What each failed of last.
     whys: Vec<Option<Fault>>,
+    /// Who refused since the last answer: a person should hear of it, since
+    /// another one's answer hides it.
+    hidden: Vec<usize>,
 }
 
 /// How far an answer is.
@@ -120,14 +139,16 @@ pub struct Chain<'a> {
 struct Tries {
     retries: u32,
     shrinks: u32,
-    /// Why the last call failed, where a person has seen some of its answer and
-    /// was told of no retry.
-    untold: Option<String>,
+    /// Which call failed last, and why.
+    last: Option<(usize, String)>,
+    /// Whether a person has seen some of its answer and was told of no retry.
+    is_untold: bool,
 }
 
 impl Tries {
-    fn note(&mut self, fault: &Fault, is_seen: bool) {
-        self.untold = is_seen.then(|| fault.to_string());
+    fn note(&mut self, index: usize, fault: &Fault, is_seen: bool) {
+        self.last = Some((index, fault.to_string()));
+        self.is_untold = is_seen;
     }
 
     /// Whether the conversation has been made shorter.
@@ -142,10 +163,10 @@ impl Tries {
         Ok(has_shrunk)
     }
 
-    fn next(&mut self, wait: Duration, reason: String) -> Retry {
-        self.untold = None;
+    fn next(&mut self, wait: Duration, reason: String, model: Option<ModelRef>) -> Retry {
+        self.is_untold = false;
         self.retries += 1;
-        Retry { attempt: self.retries, wait, reason }
+        Retry { attempt: self.retries, wait, reason, model }
     }
 }
 
@@ -154,7 +175,8 @@ impl<'a> Chain<'a> {
     /// empty.
     pub fn new(choices: &'a [&'a ModelChoice], health: &'a Health) -> Self {
         let course = Course::new(choices.len());
-        Self { choices, health, course, current: 0, whys: vec![None; choices.len()] }
+        let whys = vec![None; choices.len()];
+        Self { choices, health, course, current: 0, whys, hidden: Vec::new() }
     }
 
     /// The model that was asked last; the first choice before any was.
@@ -179,7 +201,7 @@ impl<'a> Chain<'a> {
                     }
                 }
                 Step::Pause(index, wait) | Step::CoolDown(index, wait) => {
-                    steps.retries(&tries.next(wait, self.why(index)));
+                    steps.retries(&self.retry(index, wait, &mut tries));
                     pause(wait, steps, cancel)?;
                 }
                 Step::GiveUp => return Err(End::Exhausted(self.exhausted())),
@@ -199,11 +221,12 @@ impl<'a> Chain<'a> {
             Attempt::Answered(answer) => {
                 self.course.answered(index);
                 self.health.answered(&choice.model, began);
+                self.uncover(choice);
                 return Ok(Some(answer));
             }
             Attempt::Failed { fault, is_seen } => (fault, is_seen),
         };
-        tries.note(&fault, is_seen);
+        tries.note(index, &fault, is_seen);
         if matches!(fault, Fault::TooLong(_)) && tries.shrink(choice, steps)? {
             self.course.ask_again(index);
             return Ok(None);
@@ -218,16 +241,30 @@ impl<'a> Chain<'a> {
         steps: &mut S,
         tries: &mut Tries,
     ) -> &'a ModelChoice {
-        if let Some(reason) = tries.untold.take() {
-            steps.retries(&tries.next(Duration::ZERO, reason));
+        if tries.is_untold {
+            steps.retries(&self.retry(index, Duration::ZERO, tries));
         }
         let choice = self.choices[index];
         let before = std::mem::replace(&mut self.current, index);
         if before != index {
             tries.shrinks = 0;
-            steps.falls_back(self.choices[before], choice, self.whys[before].as_ref());
+            let (from, fault) = (self.choices[before], self.whys[before].as_ref());
+            steps.falls_back(&Switch { from, to: choice, fault, why: &self.why_not(before) });
         }
         choice
+    }
+
+    /// The next try, by that model. A person has just seen another one fail,
+    /// perhaps: then that is why, and for a wait what it is for.
+    fn retry(&self, index: usize, wait: Duration, tries: &mut Tries) -> Retry {
+        let model = &self.choices[index].model;
+        let reason = match &tries.last {
+            Some((last, why)) if *last == index || wait.is_zero() => why.clone(),
+            Some((_, why)) => format!("{why}; {model}: {}", self.why(index)),
+            None => self.why(index),
+        };
+        let last = tries.last.as_ref().map_or(self.current, |it| it.0);
+        tries.next(wait, reason, (last != index).then(|| model.clone()))
     }
 
     /// Notes a failure; an error if it is the end.
@@ -237,7 +274,9 @@ impl<'a> Chain<'a> {
         fault: Fault,
         may_go_on: bool,
     ) -> Result<Option<Answer>, End<H>> {
-        let Some(setback) = setback(&fault) else { return Err(End::Failed(fault)) };
+        let Some(setback) = setback(&fault) else {
+            return Err(End::Failed(self.with_reasons(index, fault)));
+        };
         // How long a conversation is says nothing of a model's health.
         if !matches!(fault, Fault::TooLong(_)) {
             self.health.failed(&self.choices[index].model, &fault, clock::now());
@@ -246,8 +285,33 @@ impl<'a> Chain<'a> {
             return Err(End::Failed(fault));
         }
         self.course.failed(index, setback);
+        if matches!(fault, Fault::Refused(_)) {
+            self.hidden.push(index);
+        }
         self.whys[index] = Some(fault);
         Ok(None)
+    }
+
+    /// A failure of ours, with why it was come to that model at all.
+    fn with_reasons(&self, index: usize, fault: Fault) -> Fault {
+        let whys =
+            self.choices.iter().zip(&self.whys).filter_map(|(it, why)| Some((it, why.as_ref()?)));
+        let reasons: String = whys.map(|(it, why)| format!("\n- {}: {why}", it.model)).collect();
+        match fault {
+            Fault::Ours(what) if !reasons.is_empty() => {
+                let model = &self.choices[index].model;
+                Fault::Ours(format!("{model}: {what}\nBefore it failed:{reasons}"))
+            }
+            other => other,
+        }
+    }
+
+    /// Tells the log who refused, now that this model has answered instead.
+    fn uncover(&mut self, answered: &ModelChoice) {
+        for index in std::mem::take(&mut self.hidden) {
+            let (model, why) = (&self.choices[index].model, self.why(index));
+            self.health.tell_hidden(model, &why, &answered.model, clock::now());
+        }
     }
 
     /// How long each model still cools down.
@@ -263,6 +327,14 @@ impl<'a> Chain<'a> {
         Exhausted {
             category: first.map_or("rate_limit", Fault::category),
             reasons: choices.map(|(index, it)| (it.model.to_string(), self.why(index))).collect(),
+        }
+    }
+
+    /// Why another model is asked; what it failed of names its provider.
+    fn why_not(&self, index: usize) -> String {
+        match self.whys[index] {
+            Some(_) => self.why(index),
+            None => format!("{}: {}", self.choices[index].model, self.why(index)),
         }
     }
 
@@ -359,7 +431,8 @@ mod tests {
 
         fn retries(&mut self, retry: &Retry) {
             let wait = if retry.wait.is_zero() { "now" } else { "later" };
-            self.told.push(format!("retry {} {wait}: {}", retry.attempt, retry.reason));
+            let by = retry.model.as_ref().map_or_else(String::new, |it| format!(" {}", it.model));
+            self.told.push(format!("retry {} {wait}{by}: {}", retry.attempt, retry.reason));
             if let Some(it) = &self.canceller {
                 it.cancel();
             }
@@ -369,9 +442,9 @@ mod tests {
             self.waits += 1;
         }
 
-        fn falls_back(&mut self, from: &ModelChoice, to: &ModelChoice, why: Option<&Fault>) {
-            self.told.push(format!("to {}", to.model.model));
-            self.switches.push((from.model.model.clone(), why.cloned()));
+        fn falls_back(&mut self, switch: &Switch<'_>) {
+            self.told.push(format!("to {} ({})", switch.to.model.model, switch.why));
+            self.switches.push((switch.from.model.model.clone(), switch.fault.cloned()));
         }
 
         fn shrink(&mut self, _: &ModelChoice, before: u32) -> Result<bool, String> {
@@ -429,9 +502,18 @@ mod tests {
     fn the_next_model_is_told_and_a_retry_where_something_was_seen() {
         let script = Script::default;
         assert_eq!(check(script(), vec![Ok(())], "a"), None);
-        assert_eq!(check(script(), vec![refused(), Ok(())], "a, to b, b"), None);
+        assert_eq!(check(script(), vec![refused(), Ok(())], "a, to b (no), b"), None);
         let seen = vec![unavailable(true), Ok(())];
-        assert_eq!(check(script(), seen, "a, retry 1 now: down, to b, b"), None);
+        assert_eq!(check(script(), seen, "a, retry 1 now b: down, to b (down), b"), None);
+    }
+
+    #[test]
+    fn a_retry_tells_what_failed_just_now_and_who_is_asked() {
+        let (canceller, cancel) = Cancel::pair();
+        let script = Script { canceller: Some(canceller), ..Script::default() };
+        let cut = Err((Fault::Cut("b broke".into()), true));
+        let (_, told) = run(script, vec![unavailable(false), cut], &cancel);
+        assert_eq!(told, "a, to b (down), b, retry 1 later a: b broke; p/a: down");
     }
 
     #[test]
@@ -444,7 +526,8 @@ mod tests {
 
     #[test]
     fn when_all_fail_each_says_why() {
-        let end = check(Script::default(), vec![refused(), too_long()], "a, to b, b, shrink 0");
+        let end =
+            check(Script::default(), vec![refused(), too_long()], "a, to b (no), b, shrink 0");
         let Some(End::Exhausted(exhausted)) = end else { panic!("{end:?}") };
         assert_eq!(exhausted.category, "refused");
         let want = "All models failed for agent 'x'\n- p/a: no\n- p/b: long";
@@ -460,7 +543,8 @@ mod tests {
         let mut script = Script { calls: [refused()].into(), ..Script::default() };
         let end = Chain::new(&choices, &health).answer(&mut script, &Cancel::never());
         let Err(End::Exhausted(exhausted)) = end else { panic!("{end:?}") };
-        assert_eq!(script.told.join(", "), "to b, b");
+        let why = "p/a: it cools down for 300 s more (slowly)";
+        assert_eq!(script.told.join(", "), format!("to b ({why}), b"));
         assert_eq!(exhausted.category, "rate_limit");
         let told = exhausted.told("x");
         let part = "- p/a: it cools down for 300 s more (slowly)\n- p/b: no";
@@ -474,9 +558,9 @@ mod tests {
         assert_eq!(check(script(9), once, "a, shrink 0, a"), None);
         let many: Vec<_> = (0..=MOST_SHRINKS).map(|_| too_long()).chain([Ok(())]).collect();
         let shrinks: String = (0..MOST_SHRINKS).map(|it| format!("shrink {it}, a, ")).collect();
-        assert_eq!(check(script(9), many, &format!("a, {shrinks}to b, b")), None);
+        assert_eq!(check(script(9), many, &format!("a, {shrinks}to b (long), b")), None);
         let in_vain = vec![too_long(), too_long(), Ok(())];
-        assert_eq!(check(script(1), in_vain, "a, shrink 0, a, shrink 1, to b, b"), None);
+        assert_eq!(check(script(1), in_vain, "a, shrink 0, a, shrink 1, to b (long), b"), None);
     }
 
     #[test]
@@ -486,6 +570,11 @@ mod tests {
             let end = check(Script::default(), vec![Err((fault.clone(), false))], "a");
             assert_eq!(end, Some(End::Failed(fault)));
         }
+        // It hides nothing of why it was come to.
+        let ours = Err((Fault::Ours("ours".into()), false));
+        let end = check(Script::default(), vec![refused(), ours], "a, to b, b");
+        let told = "p/b: ours\nBefore it failed:\n- p/a: no";
+        assert_eq!(end, Some(End::Failed(Fault::Ours(told.into()))));
         assert_eq!(check(Script::default(), vec![], "a"), Some(End::Halted("no more".into())));
     }
 
@@ -505,7 +594,10 @@ mod tests {
         let script = Script { canceller: Some(canceller), ..Script::default() };
         let (end, told) = run(script, vec![unavailable(true), unavailable(true)], &cancel);
         assert_eq!(end, Some(End::CalledOff));
-        assert_eq!(told, "a, retry 1 now: down, to b, b, retry 2 later: down");
+        assert_eq!(
+            told,
+            "a, retry 1 now b: down, to b (down), b, retry 2 later a: down; p/a: down"
+        );
     }
 
     #[test]

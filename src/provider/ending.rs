@@ -20,6 +20,16 @@ pub(super) enum Word {
 pub(super) struct Ending {
     word: Option<Word>,
     goes_on: bool,
+    /// Why a call of it is not whole.
+    cut_call: Option<Fault>,
+}
+
+/// An answer that calls itself whole, of that provider, holds a call that is not.
+pub(super) fn cut_call(provider: &str, why: &str) -> Fault {
+    Fault::Cut(format!(
+        "the provider `{provider}` sent a tool call that is not whole ({why}); nothing of the \
+         answer was run"
+    ))
 }
 
 impl Ending {
@@ -37,6 +47,12 @@ impl Ending {
         self.goes_on = true;
     }
 
+    /// A call is not whole. The answer has failed, unless its limit cut it: then
+    /// that is why.
+    pub(super) fn miss(&mut self, fault: Fault) {
+        self.cut_call.get_or_insert(fault);
+    }
+
     /// Whether the answer is whole if its bytes end here.
     pub(super) fn may_be_here(&self) -> bool {
         self.word.is_some() && !self.goes_on
@@ -45,12 +61,13 @@ impl Ending {
     /// The answer is whole, if there was a word for its end. Whether it waits for
     /// results hangs on its calls, as servers differ in the word for it.
     pub(super) fn tell(&mut self, has_calls: bool, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
-        let reason = match self.word.take() {
-            None => return Ok(()),
-            Some(Word::Withheld(fault)) => return Err(fault),
-            Some(Word::Length) => StopReason::Length,
-            Some(Word::Stop) if has_calls => StopReason::ToolUse,
-            Some(Word::Stop) => StopReason::Stop,
+        let reason = match (self.word.take(), self.cut_call.take()) {
+            (None, _) => return Ok(()),
+            (Some(Word::Withheld(fault)), _) => return Err(fault),
+            (Some(Word::Length), _) => StopReason::Length,
+            (Some(Word::Stop), Some(fault)) => return Err(fault),
+            (Some(Word::Stop), None) if has_calls => StopReason::ToolUse,
+            (Some(Word::Stop), None) => StopReason::Stop,
         };
         deltas.push(Delta::Stop(reason));
         Ok(())
@@ -79,6 +96,17 @@ mod tests {
         check(&[Word::Stop], true, Ok(&[StopReason::ToolUse]));
         check(&[Word::Stop, Word::Length, Word::Stop], true, Ok(&[StopReason::Length]));
         check(&[withheld(), Word::Length], true, Err(Fault::Refused("no".into())));
+    }
+
+    #[test]
+    fn a_call_that_is_not_whole_fails_an_answer_that_its_limit_did_not_cut() {
+        let fault = || cut_call("acme", "why");
+        for (word, want) in [(Word::Stop, Err(fault())), (Word::Length, Ok(()))] {
+            let mut ending = Ending::default();
+            ending.miss(fault());
+            ending.hear(word);
+            assert_eq!(ending.tell(true, &mut Vec::new()), want);
+        }
     }
 
     #[test]

@@ -24,6 +24,16 @@ pub(in crate::provider) fn number(value: &Value) -> Option<u64> {
     is_whole.then_some(float as u64)
 }
 
+/// Whether a switch is on, also where it is written as a text or as a number.
+pub(in crate::provider) fn is_set(field: Option<&Value>) -> bool {
+    match field {
+        Some(Value::Bool(it)) => *it,
+        Some(Value::String(it)) if it.trim().eq_ignore_ascii_case("true") => true,
+        Some(it) => number(it).is_some_and(|it| it > 0),
+        None => false,
+    }
+}
+
 /// A count of tokens; none where it is null. What no count can be reads as the
 /// largest there is: the whole answer's usage is then not believed
 /// (`Usage::can_be`), in place of a part of it looking true.

@@ -5,7 +5,7 @@
 
 mod entry;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
@@ -32,12 +32,27 @@ const LARGEST: u64 = 1024 * 1024;
 /// How long another process may hold the file.
 const LOCK_WAIT: Duration = Duration::from_secs(1);
 
+/// How long the log hears nothing more of a model that refuses.
+const QUIET: Duration = Duration::from_secs(60);
+
+/// Records under this target say which model refuses while another one answers:
+/// for who runs a gateway. A one-shot tells that itself.
+pub const HIDDEN_REFUSALS: &str = "fallback";
+
 /// Which models cool down.
 pub struct Health {
     file: PathBuf,
     lock: PathBuf,
     redactor: Redactor,
     known: Mutex<Known>,
+}
+
+/// The models that cool down in a home, by `provider/model`. Only looks: a file
+/// that does not read says nothing.
+pub fn cooling_of(home: &Home, now: Time) -> BTreeMap<String, Cooling> {
+    let bytes = state_file::read(&home.provider_health(), LARGEST).ok().flatten();
+    let models = bytes.and_then(|it| parse(&it)).unwrap_or_default();
+    models.into_iter().filter_map(|(name, it)| Some((name, it.cooling(now)?))).collect()
 }
 
 /// What this process knows.
@@ -48,6 +63,8 @@ struct Known {
     seen: Option<Stamp>,
     /// Models of which the file does not know what is known here.
     unsaved: BTreeSet<String>,
+    /// When the log last heard that a model refuses; of the last minute.
+    logged: BTreeMap<String, Time>,
 }
 
 /// Tells two states of a file apart: it is only ever replaced.
@@ -90,6 +107,18 @@ impl Health {
         let why = self.redactor.mask(&fault.to_string()).into_owned();
         let mut known = self.known();
         self.change(&mut known, &model.to_string(), now, |it| it.fail(why, wait, now));
+    }
+
+    /// The model refused, and another one answered, which hides it: a line in
+    /// the log for who can mend it, at most one a minute and model.
+    pub fn tell_hidden(&self, model: &ModelRef, why: &str, answered: &ModelRef, now: Time) {
+        if self.known().may_log(model, now) {
+            let why = self.redactor.mask(why);
+            log::warn!(
+                target: HIDDEN_REFUSALS,
+                "{model} refuses, and {answered} answers in its place: {why}"
+            );
+        }
     }
 
     /// Changes what is known of a model, here and in the file.
@@ -194,6 +223,17 @@ impl Health {
 }
 
 impl Known {
+    /// Whether the log has not heard of that model for a while; it does now.
+    fn may_log(&mut self, model: &ModelRef, now: Time) -> bool {
+        let since = |then: &Time| now.unix_millis().saturating_sub(then.unix_millis());
+        // A clock that was set back must not silence it for long.
+        self.logged.retain(|_, it| (0..QUIET.as_millis() as i64).contains(&since(it)));
+        match self.logged.contains_key(&model.to_string()) {
+            true => false,
+            false => self.logged.insert(model.to_string(), now).is_none(),
+        }
+    }
+
     /// What the file says, but for what it does not know yet.
     fn take(&mut self, mut models: Models) {
         for name in &self.unsaved {

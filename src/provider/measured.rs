@@ -94,7 +94,7 @@ impl Measured {
                 stored_length(it)
             }
             Delta::ToolCall(piece) => self.piece(piece),
-            Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => 0,
+            Delta::Anew(_) | Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => 0,
         }
     }
 

@@ -53,7 +53,7 @@ use serde_json::Value;
 
 pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
 pub use fault::{Failure, Fault};
-pub use health::{Cooling, Health};
+pub use health::{Cooling, HIDDEN_REFUSALS, Health, cooling_of};
 pub use large::LargePlace;
 pub use origin::Origin;
 pub use pool::Load;
@@ -238,6 +238,9 @@ pub enum Delta {
     Redacted(String),
     /// A piece of a tool call.
     ToolCall(CallPiece),
+    /// What had come of the arguments of the call of that slot does not count:
+    /// they come anew.
+    Anew(u64),
     /// Tokens so far; a later one replaces it.
     Usage(Usage),
     /// The answer is whole, and why it ends. An answer without is cut.

@@ -71,7 +71,8 @@ impl<D> Once<D> {
             Delta::Text(_) | Delta::Thinking(_) | Delta::Redacted(_) => self.last = None,
             Delta::Signature(more) => return self.sign(more, deltas),
             Delta::Stop(_) => self.release(deltas),
-            Delta::Usage(_) | Delta::Mark(_) => (),
+            Delta::Anew(slot) if self.forget(slot) => return,
+            Delta::Anew(_) | Delta::Usage(_) | Delta::Mark(_) => (),
         }
         deltas.push(delta);
     }
@@ -91,6 +92,13 @@ impl<D> Once<D> {
         if !call.is_held {
             deltas.push(Delta::ToolCall(piece));
         }
+    }
+
+    /// The arguments of a call come anew; whether it is held back.
+    fn forget(&mut self, slot: u64) -> bool {
+        let Some(call) = self.places.get(&slot).map(|it| &mut self.calls[*it]) else { return true };
+        call.arguments.clear();
+        call.is_held
     }
 
     /// Opaque data is of what came last.
@@ -241,6 +249,16 @@ mod tests {
         let thrice = [piece(1, "x", "{\"a\":[1"), piece(2, "x", "{\"a\":[1]}")];
         let want = [begun.clone(), more(0, "[1"), more(0, "]}")];
         check(&[&[begun], &thrice[..]].concat(), &want);
+    }
+
+    #[test]
+    fn arguments_that_come_anew_are_those_that_count() {
+        let (one, anew) = (piece(0, "x", "{\"a\":1}"), [Delta::Anew(0), more(0, "{\"a\":2}")]);
+        let told = [std::slice::from_ref(&one), &anew, &[piece(1, "x", "{\"a\":2}")]].concat();
+        check(&told, &told[..3]);
+        // Also of a call that is held back.
+        let held = [one.clone(), piece(1, "x", "{\"a\":3}"), Delta::Anew(1), more(1, "{\"a\":2}")];
+        check(&held, &[one, piece(1, "x", "{\"a\":2}")]);
     }
 
     #[test]

@@ -87,7 +87,11 @@ impl Recorder {
             Event::ToolCall(mut call) => {
                 call.id = call.id.map(text);
                 call.name = text(call.name);
-                call.arguments = masked_value(call.arguments, &text);
+                call.arguments = match call.arguments {
+                    // What the model wrote does not read.
+                    Value::String(it) => Value::String(self.redactor.mask_json(&it).into_owned()),
+                    read => masked_value(read, &text),
+                };
                 Event::ToolCall(call)
             }
             // Texts and thoughts are masked by now, all of them together.
@@ -330,6 +334,7 @@ mod tests {
             Delta::Thinking("s3cret-key".into()),
             call(0, Some("s3cret-key"), "{\"s3cret-key\":[\"s3cret-key\"]}"),
             call(1, None, "{\"s3cret-key"),
+            call(2, None, r#"{"a":"\u00733cret\u002dkey" BAD"#),
             Delta::Text("s3cre".into()),
             Delta::Thinking("s3cret".into()),
             Delta::Text("t-key".into()),
@@ -338,7 +343,7 @@ mod tests {
         let fault = Fault::Refused("your key s3cret-key is wrong".into());
         record(&recorder, json!([user]), &deltas, Some(&fault));
         let written = std::fs::read_to_string(&scratch.0).expect("a cassette");
-        assert!(!written.contains("s3cret"), "{written}");
+        assert!(!written.contains("3cret"), "{written}");
         let lines = scratch.lines();
         let messages: Vec<Message> = serde_json::from_value(json!([user])).expect("messages");
         assert!(lines[0].wanted.fits(&Question::of(&messages)), "{written}");

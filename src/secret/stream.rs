@@ -4,18 +4,26 @@
 //! makes no whole secret with it.
 
 use std::collections::BTreeMap;
-use std::mem;
+use std::ops::Range;
+use std::sync::PoisonError;
 
-use super::{Redactor, without};
+use super::{Redactor, merge, without};
 
-/// One text in pieces.
-#[derive(Debug)]
+/// One text in pieces. No byte of it is read twice, and no more of it is held
+/// than the longest secret has.
+#[derive(Clone, Debug)]
 pub struct MaskedStream {
     redactor: Redactor,
+    /// How much of each secret stands at the end of what has come.
+    begun: Vec<usize>,
     /// What could be the beginning of a secret.
     held: String,
     /// How much of that has been told all the same, in bytes.
     told: usize,
+    /// How much of that a mask stands for that has been told.
+    masked: usize,
+    /// Secrets in it that are part of what could be a longer one.
+    secrets: Vec<Range<usize>>,
 }
 
 /// Several texts whose pieces come mixed: those between two pieces of a text do
@@ -29,16 +37,16 @@ pub struct MaskedStreams<Kind> {
 impl MaskedStream {
     /// Before its first piece.
     pub fn new(redactor: &Redactor) -> Self {
-        Self { redactor: redactor.clone(), held: String::new(), told: 0 }
+        let (begun, held, secrets) = Default::default();
+        Self { redactor: redactor.clone(), begun, held, told: 0, masked: 0, secrets }
     }
 
     /// What can be told once that piece has come, masked; often all of it.
     pub fn take(&mut self, piece: &str) -> String {
-        self.held.push_str(piece);
-        let settled = self.redactor.settled(&self.held);
-        let told = self.tell(settled);
-        self.held.drain(..settled);
-        self.told -= settled;
+        self.read(piece);
+        let cut = self.settled();
+        let told = self.tell(self.end_of_mask(cut).unwrap_or(cut));
+        self.drop_before(cut);
         told
     }
 
@@ -47,16 +55,87 @@ impl MaskedStream {
         self.tell(self.held.len())
     }
 
+    /// Masks the next texts, all of which are told: a secret that is parted among
+    /// them, or among them and what was told before, becomes one mask, where it
+    /// ends. Tells of each whether it is changed.
+    pub fn mask_joined(&mut self, texts: Vec<&mut String>) -> Vec<bool> {
+        let mut begin = self.held.len();
+        let joined: String = texts.iter().map(|it| it.as_str()).collect();
+        self.read(&joined);
+        let mut mask = |text: &mut String| {
+            let end = begin + text.len();
+            let masked = without(&self.secrets, &self.held, begin.max(self.masked).min(end)..end);
+            begin = end;
+            let is_changed = *text != masked;
+            *text = masked;
+            is_changed
+        };
+        let changed = texts.into_iter().map(&mut mask).collect();
+        self.told = self.held.len();
+        self.drop_before(self.settled());
+        changed
+    }
+
     /// Drops what is still held, so many bytes: what follows it is not known.
     pub fn forget(&mut self) -> usize {
-        mem::take(&mut self.held).len() - mem::take(&mut self.told)
+        let untold = self.held.len() - self.told;
+        *self = Self::new(&self.redactor);
+        untold
+    }
+
+    /// Holds that piece, and finds the secrets that end in it.
+    fn read(&mut self, piece: &str) {
+        let before = self.held.len();
+        self.held.push_str(piece);
+        let needles = self.redactor.needles.read().unwrap_or_else(PoisonError::into_inner);
+        self.begun.resize(needles.len(), 0);
+        let mut secrets = std::mem::take(&mut self.secrets);
+        for (needle, begun) in needles.iter().zip(&mut self.begun) {
+            let (found, left) = needle.read(piece, *begun);
+            *begun = left;
+            secrets.extend(found.into_iter().map(|it| it.behind(before)));
+        }
+        drop(needles);
+        self.secrets = merge(secrets);
+        self.prolong_mask();
+    }
+
+    /// A mask that is told stands for whatever overlaps its secret, too.
+    fn prolong_mask(&mut self) {
+        let is_more = |it: &Range<usize>, masked: usize| it.start < masked;
+        while let Some(first) = self.secrets.first().filter(|it| is_more(it, self.masked)) {
+            self.masked = self.masked.max(first.end);
+            self.secrets.remove(0);
+        }
+        self.told = self.told.max(self.masked);
+    }
+
+    /// How much of what is held could not be the beginning of a secret.
+    fn settled(&self) -> usize {
+        self.held.len() - self.begun.iter().max().unwrap_or(&0)
     }
 
     /// What stands before `end` and has not been told, masked.
     fn tell(&mut self, end: usize) -> String {
         let begin = self.told.min(end);
         self.told = self.told.max(end);
-        without(&self.redactor.find(&self.held), &self.held, begin..end)
+        without(&self.secrets, &self.held, begin..end)
+    }
+
+    /// Where the secret ends that is whole and goes over `cut`. Its mask is told at
+    /// once: what follows may prolong it, and that mask then stands for all of it.
+    fn end_of_mask(&self, cut: usize) -> Option<usize> {
+        self.secrets.iter().find(|it| it.start < cut && cut < it.end).map(|it| it.end)
+    }
+
+    /// All before `cut` has been told, and the mask of what goes over it.
+    fn drop_before(&mut self, cut: usize) {
+        self.masked = self.masked.max(self.end_of_mask(cut).unwrap_or(0));
+        self.held.drain(..cut);
+        self.told -= cut;
+        self.masked = self.masked.saturating_sub(cut);
+        self.secrets.retain(|it| it.start >= cut);
+        self.secrets.iter_mut().for_each(|it| *it = it.start - cut..it.end - cut);
     }
 }
 
@@ -134,6 +213,65 @@ mod tests {
         check("x s3cret-keys3cret-kex s3cret-ke");
         check("abcdefghijklabcdefgijkl");
         check("ein schlüssel, ein schlü");
+    }
+
+    /// However often it overlaps itself: its mask is told once it is whole, and no
+    /// more of it is held than could be a beginning.
+    #[test]
+    fn a_secret_that_overlaps_itself_is_told_as_it_comes() {
+        let redactor = Redactor::new();
+        redactor.learn("xyxyxyxyxy");
+        let mut stream = MaskedStream::new(&redactor);
+        assert_eq!(stream.take("a xyxyxyxyx"), "a ");
+        assert_eq!(stream.take("yx"), "••••");
+        for _ in 0..10_000 {
+            assert_eq!(stream.take("yxyxyx"), "");
+            assert!(stream.held.len() < 10, "{}", stream.held);
+        }
+        assert_eq!(stream.take("yz xyxyxyxyx") + &stream.rest(), "z xyxyxyxyx");
+        assert_eq!(stream.take("y"), "••••");
+        assert_eq!(stream.take("xyx b"), "x b");
+    }
+
+    /// As `check`, with secrets that overlap themselves and each other, and one in
+    /// another.
+    #[test]
+    fn secrets_in_secrets_are_told_as_if_they_came_in_one_piece() {
+        let redactor = Redactor::new();
+        ["xyxyxyxy", "yxyxyxyxyxz", "abcdefgh-longer", "cdefgh-l", "h-longer, and"]
+            .iter()
+            .for_each(|it| redactor.learn(it));
+        for text in [
+            "xyxyxyxyxyxyxyxyxyxz",
+            "xyxyxyxyxyxyxyxyxxyxyxyxyxyx",
+            "abcdefgh-longer abcdefgh-longe",
+            "a abcdefgh-longer, andcdefgh-longer, an",
+        ] {
+            for pieces in cuts(text) {
+                let mut stream = MaskedStream::new(&redactor);
+                let told = pieces.map(|it| stream.take(it)).concat() + &stream.rest();
+                assert_eq!(told, redactor.mask(text), "{pieces:?}");
+            }
+        }
+    }
+
+    /// Texts that are told in pieces and texts that are masked whole, one after the
+    /// other, read the same.
+    #[test]
+    fn what_is_masked_whole_reads_as_what_is_told_in_pieces() {
+        let redactor = redactor();
+        redactor.learn("xyxyxyxy");
+        for secret in SECRETS.iter().chain(&["xyxyxyxyxyxyxy"]) {
+            for pieces in cuts(secret) {
+                let [mut told, mut whole] = [(); 2].map(|()| MaskedStream::new(&redactor));
+                for piece in pieces {
+                    let mut text = piece.to_owned();
+                    let is_changed = whole.mask_joined(vec![&mut text]);
+                    assert_eq!(text, told.take(piece) + &told.rest(), "{pieces:?}");
+                    assert_eq!(is_changed, [text != piece]);
+                }
+            }
+        }
     }
 
     /// What is told late shows the beginning of a secret, and never all of it.

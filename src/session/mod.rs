@@ -89,6 +89,9 @@ pub struct Mark {
     pub beige: Value,
 }
 
+/// A time of day of which so many digits are left is still one.
+const LEAST_DIGITS: usize = 3;
+
 /// Refuses a session key that is empty, too long or holds control characters.
 pub fn check_key(key: &str) -> Result<()> {
     let length = key.chars().count();
@@ -104,10 +107,11 @@ pub fn check_key(key: &str) -> Result<()> {
 
 /// Whether a word is like the ids of sessions (`yyyymmdd-hhmmss-xxxxxx`), if
 /// perhaps a mistyped one, and not like a key (`channel:id`).
-pub fn is_like_an_id(word: &str) -> bool {
+fn is_like_an_id(word: &str) -> bool {
     let parts: Vec<&str> = word.split('-').collect();
-    let is_digits = parts[0].bytes().all(|it| it.is_ascii_digit());
-    parts.len() == 3 && (7..=9).contains(&parts[0].len()) && is_digits && !word.contains(':')
+    let digits = |part: &str| part.bytes().filter(u8::is_ascii_digit).count();
+    let is_date = (7..=9).contains(&parts[0].len()) && digits(parts[0]) == parts[0].len();
+    parts.len() == 3 && is_date && digits(parts[1]) >= LEAST_DIGITS && !word.contains(':')
 }
 
 /// What a model is given of a conversation that a client keeps, as
@@ -296,6 +300,7 @@ mod tests {
             "nope",
             "2026-11-30",
             "20261130",
+            "20261130-report-final",
             "api:20261130-041634-k8kod2",
             "55028400-e29b-41d4-a716-446655440000",
         ] {

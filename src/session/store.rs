@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::after;
 use serde_json::{Map, json};
 
-use super::check_key;
 use super::conversation::{Conversation, locked, random_letters};
 use super::entry::Body;
 use super::map::{Keys, Owner, SessionMap, sorted};
+use super::{check_key, is_like_an_id};
 use crate::clock::Time;
 use crate::config::home::create_private;
 use crate::config::state_file::sync_folder_of;
@@ -22,6 +22,9 @@ use crate::error::{During, Error, Kind, Result};
 
 /// Longest name of a session, in characters.
 const LONGEST_NAME: usize = 200;
+
+/// A word of so many bytes may be the beginning of a key or id that was meant.
+const SHORTEST_BEGINNING: usize = 4;
 
 /// How long a name waits for the turn that is running.
 const NAME_WAIT: Duration = Duration::from_secs(10);
@@ -91,6 +94,24 @@ impl Store {
         Ok(Keys::look(&self.home)?.get(key).map(|it| it.agent_name))
     }
 
+    /// The key that an agent's session has, whether it is called by it or by its
+    /// id; a key that means nothing yet is one all the same. [`Kind::Conflict`]
+    /// for a key of another agent and for a session that has none,
+    /// [`Kind::Missing`] for what is like an id and is none.
+    pub fn key_of(&self, agent: &str, word: &str) -> Result<String> {
+        check_key(word)?;
+        let keys = Keys::look(&self.home)?;
+        if let Some(found) = self.with_id(&keys, Some(agent), word) {
+            return found.key.ok_or_else(|| keyless(agent, word));
+        }
+        match keys.get(word) {
+            Some(owner) => owner.require(agent, word)?,
+            None if is_like_an_id(word) => return Err(self.missing(&keys, Some(agent), word)),
+            None => {}
+        }
+        Ok(word.to_owned())
+    }
+
     /// Number of sessions that have a key.
     pub fn count(&self) -> Result<usize> {
         Ok(Keys::look(&self.home)?.count())
@@ -116,7 +137,7 @@ impl Store {
         let metadata = before.map(|it| it.extra).unwrap_or_default();
         let conversation = self.create(&mut map, key, agent, metadata, now)?;
         conversation.sync()?;
-        self.find_in(&map.keys, Some(agent), key)
+        self.with_key(&map.keys, Some(agent), key)
     }
 
     /// Gives a key one of its agent's older files. [`Kind::Conflict`] if
@@ -133,9 +154,12 @@ impl Store {
         let Some(mut found) = self.of_id(agent, id) else {
             return Err(self.missing(&map.keys, Some(agent), id));
         };
+        if before.is_none() {
+            self.check_new_key(key)?;
+        }
         let holder = self.holder(&map.keys, &found).map(|(key, _)| key.to_owned());
         match holder {
-            Some(holder) if holder == key => return self.find_in(&map.keys, Some(agent), key),
+            Some(holder) if holder == key => return self.with_key(&map.keys, Some(agent), key),
             Some(holder) => {
                 let what = format!(
                     "the session {id} is in use under the key `{holder}`; \
@@ -222,6 +246,9 @@ impl Store {
         metadata: Map<String, serde_json::Value>,
         now: Time,
     ) -> Result<Conversation> {
+        if map.keys.get(key).is_none() {
+            self.check_new_key(key)?;
+        }
         let name = format!("{}-{}.jsonl", now.compact(), random_letters()?);
         let path = self.home.agent_sessions(agent).join(name);
         let file = locked(&path, key, OpenOptions::new().create_new(true))?;
@@ -238,21 +265,48 @@ impl Store {
         begun
     }
 
+    /// An id before a key: people read it off a list, and it means one session
+    /// for good.
     fn find_in(&self, keys: &Keys, agent: Option<&str>, word: &str) -> Result<Found> {
-        if let Some(owner) = keys.get(word) {
-            if let Some(agent) = agent {
-                owner.require(agent, word)?;
-            }
-            return Ok(self.found(&owner, word));
+        match self.with_id(keys, agent, word) {
+            Some(found) => Ok(found),
+            None => self.with_key(keys, agent, word),
         }
-        let agents = self.agents().into_iter().filter(|it| agent.is_none_or(|agent| agent == it));
-        let found = agents.into_iter().find_map(|it| self.of_id(&it, word));
-        let mut found = found.ok_or_else(|| self.missing(keys, agent, word))?;
+    }
+
+    fn with_key(&self, keys: &Keys, agent: Option<&str>, key: &str) -> Result<Found> {
+        let Some(owner) = keys.get(key) else { return Err(self.missing(keys, agent, key)) };
+        if let Some(agent) = agent {
+            owner.require(agent, key)?;
+        }
+        Ok(self.found(&owner, key))
+    }
+
+    fn with_id(&self, keys: &Keys, agent: Option<&str>, id: &str) -> Option<Found> {
+        let mut found = match agent {
+            Some(agent) => self.of_id(agent, id),
+            None => self.agents().into_iter().find_map(|it| self.of_id(&it, id)),
+        }?;
         let holder = self.holder(keys, &found).map(|(key, owner)| (key.to_owned(), owner));
         if let Some((key, owner)) = holder {
             (found.key, found.keyed_at) = (Some(key), Some(owner.created_at));
         }
-        Ok(found)
+        Some(found)
+    }
+
+    /// [`Kind::Usage`] for a key by which nobody could tell which session is
+    /// meant.
+    fn check_new_key(&self, key: &str) -> Result<()> {
+        let is_id =
+            is_like_an_id(key) || self.agents().iter().any(|it| self.of_id(it, key).is_some());
+        if !is_id {
+            return Ok(());
+        }
+        let what = format!(
+            "`sessionKey` is `{key}`, which reads like the ID of a session; \
+             take a key of the form channel:id, such as cli:a:work"
+        );
+        Err(Error::new(Kind::Usage, what))
     }
 
     pub(super) fn found(&self, owner: &Owner, key: &str) -> Found {
@@ -305,8 +359,12 @@ impl Store {
         }
         // A key, where only an id will do, is no typing mistake.
         known.retain(|it| it != word);
-        let hint = nearest(word, known.iter().map(String::as_str))
-            .map_or_else(String::new, |it| format!("; did you mean `{it}`?"));
+        let other = self.agents().into_iter().find(|it| self.of_id(it, word).is_some());
+        let hint = match (other, meant(word, &known)) {
+            (Some(other), _) => format!("; the agent `{other}` has it"),
+            (None, Some(it)) => format!("; did you mean `{it}`?"),
+            (None, None) => String::new(),
+        };
         let whose = agent.map_or_else(String::new, |it| format!(" of the agent `{it}`"));
         Error::new(Kind::Missing, format!("there is no session `{word}`{whose}{hint}"))
     }
@@ -324,6 +382,32 @@ impl Found {
     pub fn name(&self) -> &str {
         self.key.as_deref().unwrap_or(&self.id)
     }
+}
+
+/// The key or id that a word was most likely meant to be: also one of which it
+/// is the end, or almost, as `work` is of `cli:a:work`, or the beginning.
+fn meant<'a>(word: &str, known: &'a [String]) -> Option<&'a str> {
+    let known = || known.iter().map(String::as_str);
+    let ends = || known().filter_map(|it| Some((it, it.rsplit_once(':')?.1)));
+    let is_end = |it: &&str| it.strip_suffix(word).is_some_and(|it| it.ends_with(':'));
+    let is_begun = |it: &&str| word.len() >= SHORTEST_BEGINNING && it.starts_with(word);
+    let like_an_end = || {
+        let end = nearest(word, ends().map(|it| it.1))?;
+        ends().find(|it| it.1 == end).map(|it| it.0)
+    };
+    nearest(word, known())
+        .or_else(|| known().find(is_end))
+        .or_else(|| known().find(is_begun))
+        .or_else(like_an_end)
+}
+
+/// A session that no key means any more, and what a person can do about it.
+fn keyless(agent: &str, id: &str) -> Error {
+    let what = format!(
+        "the session {id} has no key any more, so that nothing goes on in it; give it one by \
+         POST /api/agents/{agent}/sessions/resume {{\"sessionKey\": KEY, \"sessionId\": \"{id}\"}}"
+    );
+    Error::new(Kind::Conflict, what)
 }
 
 /// A lock between processes sends no signal.
@@ -717,6 +801,88 @@ mod tests {
             assert!(text.contains("no session") && !text.contains(&format!("`{word}`?")), "{text}");
             assert!(!text.contains("`linked`") && !text.contains("``"), "{text}");
         }
+        Ok(())
+    }
+
+    fn id_of_key(place: &Place, key: &str) -> Result<String> {
+        Ok(place.store().find(None, key)?.id)
+    }
+
+    #[track_caller]
+    fn check_refused<T: std::fmt::Debug>(got: Result<T>, kind: Kind, words: &[&str]) {
+        let Err(error) = got else { panic!("{got:?}") };
+        assert_eq!(error.kind(), kind, "{error}");
+        for word in words {
+            assert!(error.to_string().contains(word), "{word:?} is not in {error}");
+        }
+    }
+
+    #[test]
+    fn an_id_means_its_session_also_where_a_key_reads_the_same() -> Result<()> {
+        let place = Place::new();
+        say(&place, "one")?;
+        let id = id_of_key(&place, "k")?;
+        let owner = |file: &str| format!(r#"{{"agentName":"a","sessionFile":"{file}.jsonl"}}"#);
+        let entries = format!(r#"{{"k":{},"{id}":{}}}"#, owner(&id), owner("other"));
+        write_map(&place, &entries)?;
+        let store = place.store();
+        for agent in [None, Some("a")] {
+            let found = store.find(agent, &id)?;
+            assert_eq!((found.id, found.key.as_deref()), (id.clone(), Some("k")));
+        }
+        assert_eq!(store.key_of("a", &id)?, "k");
+        assert_eq!(store.remove(None, &id, now())?.key.as_deref(), Some("k"));
+        // Nothing but the key is called so now.
+        assert_eq!(store.find(None, &id)?.id, "other");
+        Ok(())
+    }
+
+    #[test]
+    fn a_word_is_a_key_or_the_id_of_a_session_that_has_one() -> Result<()> {
+        let place = Place::new();
+        say(&place, "one")?;
+        let (id, store) = (id_of_key(&place, "k")?, place.store());
+        for (word, key) in [("k", "k"), (&*id, "k"), ("cli:a:new", "cli:a:new"), ("new", "new")] {
+            assert_eq!(store.key_of("a", word)?, key);
+        }
+        check_refused(store.key_of("b", "k"), Kind::Conflict, &["`a`"]);
+        check_refused(store.key_of("b", &id), Kind::Missing, &["agent `b`", "the agent `a` has"]);
+        let meant = format!("did you mean `{id}`?");
+        check_refused(store.key_of("a", &id[1..]), Kind::Missing, &[&meant]);
+        store.start_anew("k", "a", now())?;
+        let words = ["has no key", "POST /api/agents/a/sessions/resume"];
+        check_refused(store.key_of("a", &id), Kind::Conflict, &words);
+        Ok(())
+    }
+
+    #[test]
+    fn no_new_key_reads_like_an_id() -> Result<()> {
+        let place = Place::new();
+        say(&place, "one")?;
+        let (id, store) = (id_of_key(&place, "k")?, place.store());
+        store.start_anew("k", "a", now())?;
+        for word in [&*id, &id[1..]] {
+            check_refused(store.start_anew(word, "a", now()), Kind::Usage, &["ID", "cli:a:work"]);
+            check_refused(store.resume(word, "a", &id, now()), Kind::Usage, &["ID"]);
+            check_refused(store.open(word, "a", now()).map(drop), Kind::Usage, &["ID"]);
+        }
+        assert_eq!(store.count()?, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn the_end_of_a_key_and_the_beginning_of_an_id_find_it() -> Result<()> {
+        let place = Place::new();
+        place.store().open("cli:a:work", "a", now())?;
+        let id = id_of_key(&place, "cli:a:work")?;
+        for word in ["work", "wrok", "a:work", "cli:a:wrk"] {
+            let hint = "did you mean `cli:a:work`?";
+            check_refused(place.store().find(None, word), Kind::Missing, &[hint]);
+        }
+        let hint = format!("did you mean `{id}`?");
+        check_refused(place.store().find(None, &id[..15]), Kind::Missing, &[&hint]);
+        let none = place.store().find(None, "quite else").err().map(|it| it.to_string());
+        assert_eq!(none.as_deref(), Some("there is no session `quite else`"));
         Ok(())
     }
 

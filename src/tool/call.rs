@@ -32,7 +32,7 @@ impl Caller {
         Occasion {
             session_key: session.map(|it| it.session_key.clone()).unwrap_or_default(),
             agent_name: self.agent.clone(),
-            channel: session.map(|it| it.channel.clone()).unwrap_or_default(),
+            channel: session.and_then(|it| it.channel.clone()).unwrap_or_default(),
         }
     }
 }
@@ -43,8 +43,9 @@ impl Caller {
 pub struct SessionRef {
     /// `channel:id[:thread]`.
     pub session_key: String,
-    /// `tui`, `api`, `cli`, `socket`, ….
-    pub channel: String,
+    /// `tui`, `api`, `cli`, `socket`, …, where the key names one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub channel: Option<String>,
     /// Chat, where the channel has them.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub chat_id: Option<String>,

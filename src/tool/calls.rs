@@ -83,7 +83,7 @@ mod tests {
         let table = CallTable::default();
         let session = SessionRef {
             session_key: "tui:a:default".into(),
-            channel: "tui".into(),
+            channel: Some("tui".into()),
             chat_id: None,
             thread_id: None,
         };

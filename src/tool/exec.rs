@@ -172,7 +172,7 @@ impl Scene<'_> {
         plugin::run::Context {
             agent_name: self.caller.agent.clone(),
             session_key: session.map(|it| it.session_key.clone()).unwrap_or_default(),
-            channel: session.map(|it| it.channel.clone()).unwrap_or_default(),
+            channel: session.and_then(|it| it.channel.clone()).unwrap_or_default(),
             chat_id: session.and_then(|it| it.chat_id.clone()),
             thread_id: session.and_then(|it| it.thread_id.clone()),
             agent_dir: self.equipment.folder.clone(),
@@ -197,7 +197,7 @@ impl Scene<'_> {
         set("BEIGE_SOCKET", self.toolbox.socket.as_deref());
         set("BEIGE_AGENT_NAME", Some(&self.caller.agent));
         set("BEIGE_SESSION_KEY", session.map(|it| it.session_key.as_str()));
-        set("BEIGE_CHANNEL", session.map(|it| it.channel.as_str()));
+        set("BEIGE_CHANNEL", session.and_then(|it| it.channel.as_deref()));
         set("BEIGE_CHAT_ID", session.and_then(|it| it.chat_id.as_deref()));
         set("BEIGE_THREAD_ID", session.and_then(|it| it.thread_id.as_deref()));
         env

@@ -98,7 +98,7 @@ impl<'a> Prepared<'a> {
             target: Some(target),
             session: caller.session.as_ref().map(|it| it.session_key.clone()),
             claimed_session: caller.claimed_session.clone(),
-            channel: caller.session.as_ref().map(|it| it.channel.clone()),
+            channel: caller.session.as_ref().and_then(|it| it.channel.clone()),
             model: caller.model.clone(),
         }
     }

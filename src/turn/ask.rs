@@ -9,8 +9,8 @@ use super::{TurnEvent, Watch, cut};
 use crate::clock;
 use crate::config::{ModelChoice, ModelRef};
 use crate::message::{Assistant, Message, StopReason, Usage};
-use crate::plugin::hooks::{ModelSwitch, SwitchReason};
-use crate::provider::chain::{Attempt, Chain, End, Retry, Steps};
+use crate::plugin::hooks::ModelSwitch;
+use crate::provider::chain::{Attempt, Chain, End, Retry, Steps, Switch};
 use crate::provider::{Answer, Delta, Failure, Fault, Request};
 use crate::usage::Role;
 
@@ -98,7 +98,6 @@ impl Progress<'_> {
     }
 
     pub(super) fn store_answer(&mut self, message: Assistant) -> Result<(), Halt> {
-        let text = message.text();
         let price = self.turn.providers.facts(&self.asked.model).cost;
         self.count_call(&message, price);
         // Of a call that failed before anything came there is nothing to tell.
@@ -106,8 +105,12 @@ impl Progress<'_> {
         let is_nothing = message.content.is_empty() && message.usage == Usage::default();
         let is_told = !(has_failed && is_nothing);
         let usage = TurnEvent::usage(&message.usage, price.is_some());
-        self.store(Message::Assistant(Box::new(message)), clock::now())?;
-        self.keep_said(text);
+        let (has_text, masked) = (!message.text().is_empty(), self.masks.answer(message));
+        let text = masked.text();
+        self.store_masked(Message::Assistant(Box::new(masked)), clock::now())?;
+        if has_text {
+            self.keep_said(text);
+        }
         if is_told {
             (self.events)(usage);
         }
@@ -116,10 +119,7 @@ impl Progress<'_> {
 
     /// Keeps the newest of what was said, for a turn that fails. What failed
     /// before is said anew by it.
-    pub(super) fn keep_said(&mut self, text: String) {
-        if text.is_empty() {
-            return;
-        }
+    fn keep_said(&mut self, text: String) {
         if std::mem::take(&mut self.half.is_said) {
             self.said.pop_back();
         }
@@ -161,6 +161,7 @@ impl Steps for Progress<'_> {
             attempt: retry.attempt,
             in_ms: u64::try_from(retry.wait.as_millis()).unwrap_or(u64::MAX),
             reason: retry.reason.clone(),
+            model: retry.model.as_ref().map(ToString::to_string),
         });
     }
 
@@ -168,14 +169,13 @@ impl Steps for Progress<'_> {
         self.make_shorter(choice)
     }
 
-    fn falls_back(&mut self, from: &ModelChoice, to: &ModelChoice, why: Option<&Fault>) {
+    fn falls_back(&mut self, switch: &Switch<'_>) {
         (self.events)(TurnEvent::ModelFallback {
-            provider: to.model.provider.clone(),
-            model_id: to.model.model.clone(),
+            provider: switch.to.model.provider.clone(),
+            model_id: switch.to.model.model.clone(),
+            reason: switch.why.to_owned(),
         });
-        let reason = SwitchReason::of(why);
-        let switch = ModelSwitch { from: &from.model, to: &to.model, reason };
-        self.turn.hands.model_switches(&switch, self.cancel);
+        self.turn.hands.model_switches(&ModelSwitch::of(switch), self.cancel);
     }
 }
 

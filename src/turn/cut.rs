@@ -16,9 +16,9 @@ pub(super) fn is_in_call(answer: &Answer) -> bool {
     answer.message.stop_reason == StopReason::Length && answer.message.tool_calls().next().is_some()
 }
 
-/// The answer as it is stored: of one that is cut in a call only what was said,
-/// as of a call that failed.
-pub(super) fn stored(answer: &Answer) -> Assistant {
+/// The answer as it is stored and handed on: of one that is cut in a call only
+/// what was said, as of a call that failed.
+pub fn stored(answer: &Answer) -> Assistant {
     let mut message = answer.message.clone();
     if is_in_call(answer) {
         message.content.retain(|it| !matches!(it, Block::ToolCall(_)));
@@ -56,7 +56,7 @@ impl Progress<'_> {
             return Err(Halt::new("output_limit", what));
         }
         self.cut_after = Some(written);
-        (self.events)(TurnEvent::Retry { attempt: 1, in_ms: 0, reason });
+        (self.events)(TurnEvent::Retry { attempt: 1, in_ms: 0, reason, model: None });
         Ok(())
     }
 

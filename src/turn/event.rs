@@ -84,6 +84,8 @@ pub enum TurnEvent {
         provider: String,
         /// Its id there.
         model_id: String,
+        /// Why it is asked and not the one before it, as a sentence.
+        reason: String,
     },
     /// A model is asked again, or the next one after a part of an answer was
     /// told: what comes is told from its beginning.
@@ -94,6 +96,10 @@ pub enum TurnEvent {
         in_ms: u64,
         /// Why, as a sentence.
         reason: String,
+        /// Who is asked, as `provider/model`, where it is another than the one
+        /// that failed just now.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        model: Option<String>,
     },
     /// What a model call took.
     Usage {
@@ -187,7 +193,9 @@ impl TurnEvent {
                 message.len() + partial.as_ref().map_or(0, String::len)
             }
             Self::Blocked { reason } | Self::Retry { reason, .. } => reason.len(),
-            Self::ModelFallback { provider, model_id } => provider.len() + model_id.len(),
+            Self::ModelFallback { provider, model_id, reason } => {
+                provider.len() + model_id.len() + reason.len()
+            }
             Self::TurnStart { session_key } => session_key.len(),
             Self::ToolEnd { id, .. } => id.len(),
             Self::CompactionEnd { reason, .. } => reason.as_ref().map_or(0, String::len),
@@ -305,12 +313,21 @@ mod tests {
                 "tokensAfter": 2}),
         );
         check(
-            TurnEvent::ModelFallback { provider: "p".into(), model_id: "m".into() },
-            json!({"type": "model_fallback", "provider": "p", "modelId": "m"}),
+            TurnEvent::ModelFallback {
+                provider: "p".into(),
+                model_id: "m".into(),
+                reason: "r".into(),
+            },
+            json!({"type": "model_fallback", "provider": "p", "modelId": "m", "reason": "r"}),
         );
         check(
-            TurnEvent::Retry { attempt: 2, in_ms: 1_500, reason: "r".into() },
+            TurnEvent::Retry { attempt: 2, in_ms: 1_500, reason: "r".into(), model: None },
             json!({"type": "retry", "attempt": 2, "inMs": 1_500, "reason": "r"}),
+        );
+        let model = Some("p/m".into());
+        check(
+            TurnEvent::Retry { attempt: 1, in_ms: 0, reason: "r".into(), model },
+            json!({"type": "retry", "attempt": 1, "inMs": 0, "reason": "r", "model": "p/m"}),
         );
         check(
             TurnEvent::Done { response: "r".into(), note: None },

@@ -90,7 +90,7 @@ fn entry(caller: &Caller, model: &ModelRef) -> Entry {
         target: Some(Target::Gateway),
         session: session.map(|it| it.session_key.clone()),
         claimed_session: caller.claimed_session.clone(),
-        channel: session.map(|it| it.channel.clone()),
+        channel: session.and_then(|it| it.channel.clone()),
         model: Some(name),
     }
 }
@@ -104,7 +104,7 @@ mod tests {
     fn a_model_call_is_told_by_its_model_and_its_session() {
         let session = SessionRef {
             session_key: "api:a:default".into(),
-            channel: "api".into(),
+            channel: Some("api".into()),
             chat_id: None,
             thread_id: None,
         };

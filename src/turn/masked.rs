@@ -1,35 +1,99 @@
 //! A message as it is stored, and values as they are told: without a known
 //! secret, wherever a model says one or names its calls by one, also where it is
-//! parted among the texts or the thoughts of one message. What a person said
+//! parted among the texts or the thoughts of one message, or of those of a turn. What a person said
 //! stays as it is. Opaque data of a provider is none of our words.
 
 use std::borrow::Cow;
 
 use serde_json::Value;
 
-use crate::message::{Assistant, Block, Content, Message};
-use crate::secret::Redactor;
+use crate::message::{Assistant, Block, Content, Message, ToolResult};
+use crate::secret::{MaskedStream, Redactor};
 
-/// The message without a secret.
-pub fn message(mut message: Message, redactor: &Redactor) -> Message {
-    match &mut message {
-        Message::Assistant(it) => mask_answer(it, redactor),
-        Message::ToolResult(it) => {
-            mask(&mut it.tool_call_id, redactor);
-            mask(&mut it.tool_name, redactor);
-            if let Content::Blocks(blocks) = &mut it.content {
-                mask_blocks(blocks, redactor);
-            }
-        }
-        _ => (),
-    }
-    message
+/// What was said by a model, answer after answer: a secret that is parted among
+/// them is masked in the one that it ends in, as where they are told in pieces.
+pub(super) struct Said {
+    redactor: Redactor,
+    texts: MaskedStream,
+    thoughts: MaskedStream,
 }
 
-/// An answer without a secret.
-pub fn answer(mut answer: Assistant, redactor: &Redactor) -> Assistant {
-    mask_answer(&mut answer, redactor);
-    answer
+impl Said {
+    /// Nothing yet.
+    pub(super) fn new(redactor: &Redactor) -> Self {
+        let stream = || MaskedStream::new(redactor);
+        Self { redactor: redactor.clone(), texts: stream(), thoughts: stream() }
+    }
+
+    /// The next message without a secret.
+    pub(super) fn message(&mut self, mut message: Message) -> Message {
+        match &mut message {
+            Message::Assistant(it) => self.mask_answer(it),
+            Message::ToolResult(it) => mask_result(it, &self.redactor),
+            _ => (),
+        }
+        message
+    }
+
+    /// The next answer without a secret.
+    pub(super) fn answer(&mut self, mut answer: Assistant) -> Assistant {
+        self.mask_answer(&mut answer);
+        answer
+    }
+
+    fn mask_answer(&mut self, answer: &mut Assistant) {
+        self.mask_blocks(&mut answer.content);
+        if let Some(error) = &mut answer.error_message {
+            mask(error, &self.redactor);
+        }
+    }
+
+    fn mask_blocks(&mut self, blocks: &mut [Block]) {
+        self.mask_texts(blocks);
+        self.mask_thoughts(blocks);
+        for block in blocks {
+            if let Block::ToolCall(it) = block {
+                mask(&mut it.id, &self.redactor);
+                mask(&mut it.name, &self.redactor);
+                it.arguments = value(it.arguments.take(), &self.redactor);
+            }
+        }
+    }
+
+    /// Whoever reads them joins them.
+    fn mask_texts(&mut self, blocks: &mut [Block]) {
+        let texts = blocks.iter_mut().filter_map(|it| match it {
+            Block::Text(it) => Some(&mut it.text),
+            _ => None,
+        });
+        self.texts.mask_joined(texts.collect());
+    }
+
+    /// A thought in other words is not the one that its provider signed, and
+    /// would be refused when it goes back.
+    fn mask_thoughts(&mut self, blocks: &mut [Block]) {
+        let thoughts = blocks.iter_mut().filter_map(|it| match it {
+            Block::Thinking(it) => Some((&mut it.thinking, &mut it.thinking_signature)),
+            _ => None,
+        });
+        let (texts, signatures): (Vec<_>, Vec<_>) = thoughts.unzip();
+        for (signature, is_changed) in signatures.into_iter().zip(self.thoughts.mask_joined(texts))
+        {
+            if is_changed {
+                *signature = None;
+            }
+        }
+    }
+}
+
+/// The message, by itself, without a secret.
+pub fn message(message: Message, redactor: &Redactor) -> Message {
+    Said::new(redactor).message(message)
+}
+
+/// An answer, by itself, without a secret.
+pub fn answer(answer: Assistant, redactor: &Redactor) -> Assistant {
+    Said::new(redactor).answer(answer)
 }
 
 /// The value without a secret, also in the names of its fields.
@@ -51,46 +115,11 @@ pub(super) fn text(mut text: String, redactor: &Redactor) -> String {
     text
 }
 
-fn mask_answer(answer: &mut Assistant, redactor: &Redactor) {
-    mask_blocks(&mut answer.content, redactor);
-    if let Some(error) = &mut answer.error_message {
-        mask(error, redactor);
-    }
-}
-
-fn mask_blocks(blocks: &mut [Block], redactor: &Redactor) {
-    mask_texts(blocks, redactor);
-    mask_thoughts(blocks, redactor);
-    for block in blocks {
-        if let Block::ToolCall(it) = block {
-            mask(&mut it.id, redactor);
-            mask(&mut it.name, redactor);
-            it.arguments = value(it.arguments.take(), redactor);
-        }
-    }
-}
-
-/// Whoever reads them joins them.
-fn mask_texts(blocks: &mut [Block], redactor: &Redactor) {
-    let texts = blocks.iter_mut().filter_map(|it| match it {
-        Block::Text(it) => Some(&mut it.text),
-        _ => None,
-    });
-    redactor.mask_joined(texts.collect());
-}
-
-/// A thought in other words is not the one that its provider signed, and would
-/// be refused when it goes back.
-fn mask_thoughts(blocks: &mut [Block], redactor: &Redactor) {
-    let thoughts = blocks.iter_mut().filter_map(|it| match it {
-        Block::Thinking(it) => Some((&mut it.thinking, &mut it.thinking_signature)),
-        _ => None,
-    });
-    let (texts, signatures): (Vec<_>, Vec<_>) = thoughts.unzip();
-    for (signature, is_changed) in signatures.into_iter().zip(redactor.mask_joined(texts)) {
-        if is_changed {
-            *signature = None;
-        }
+fn mask_result(result: &mut ToolResult, redactor: &Redactor) {
+    mask(&mut result.tool_call_id, redactor);
+    mask(&mut result.tool_name, redactor);
+    if let Content::Blocks(blocks) = &mut result.content {
+        Said::new(redactor).mask_blocks(blocks);
     }
 }
 
@@ -103,7 +132,7 @@ fn mask(text: &mut String, redactor: &Redactor) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::{Thinking, ToolCall, ToolResult};
+    use crate::message::{Thinking, ToolCall};
 
     #[track_caller]
     fn check(thinking: &str, want: (&str, Option<&str>)) {

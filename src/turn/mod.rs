@@ -29,6 +29,7 @@ mod veil;
 mod watch;
 
 pub use compaction::compaction_threshold;
+pub use cut::stored as without_cut_calls;
 pub use event::{CompactionReason, TurnEvent, category_of};
 pub use hands::Equipped;
 pub use masked::{answer as masked_answer, message as masked_message};
@@ -41,7 +42,7 @@ use std::time::Duration;
 
 use crate::config::{Limits, ModelChoice, ModelRef};
 use crate::error::Result;
-use crate::message::{Assistant, Usage};
+use crate::message::Usage;
 use crate::plugin::hooks::ModelSwitch;
 use crate::provider::{Fault, Health, Registry, ToolDefinition};
 use crate::secret::Redactor;
@@ -158,6 +159,6 @@ impl Turn<'_> {
         let mut progress = Progress::new(self, conversation, events, cancel);
         let outcome = progress.compact_as_asked();
         let outcome = progress.sync().and(outcome);
-        progress.tell_end(outcome.map(|()| Ending::of(&Assistant::default()))).map(drop)
+        progress.tell_end(outcome.map(|()| Ending::default())).map(drop)
     }
 }

@@ -25,7 +25,9 @@ pub(super) struct Progress<'a> {
     pub(super) conversation: &'a mut Conversation,
     pub(super) events: &'a mut dyn FnMut(TurnEvent),
     pub(super) cancel: &'a Cancel,
-    /// What the model said so far, as far as it is kept.
+    /// Masks what is stored and what is told at the end, so that both are the same.
+    pub(super) masks: masked::Said,
+    /// What the model said so far, masked, as far as it is kept.
     pub(super) said: VecDeque<String>,
     /// What the turn has taken so far.
     pub(super) taken: Taken,
@@ -75,6 +77,7 @@ impl<'a> Progress<'a> {
             events,
             cancel,
             chain,
+            masks: masked::Said::new(turn.redactor),
             said: VecDeque::new(),
             taken: Taken::new(),
             asked: turn.choices[0].clone(),
@@ -140,14 +143,22 @@ impl<'a> Progress<'a> {
     }
 
     pub(super) fn store(&mut self, message: Message, now: Time) -> Result<(), Halt> {
-        Ok(self.conversation.say(masked::message(message, self.turn.redactor), now)?)
+        let masked = self.masks.message(message);
+        self.store_masked(masked, now)
     }
 
-    /// What the caller gets for that answer.
+    /// Stores what is masked already.
+    pub(super) fn store_masked(&mut self, message: Message, now: Time) -> Result<(), Halt> {
+        Ok(self.conversation.say(message, now)?)
+    }
+
+    /// What the caller gets for that answer: its text as it was told, and as
+    /// plugins make it.
     pub(super) fn ending(&self, answer: &Assistant) -> Ending {
-        let Ending { response, note } = Ending::of(answer);
-        match self.turn.hands.response(response, self.cancel) {
-            Ok(response) => Ending { response, note },
+        let is_said = !answer.text().is_empty();
+        let said = self.said.back().filter(|_| is_said).cloned().unwrap_or_default();
+        match self.turn.hands.response(said, self.cancel) {
+            Ok(response) => Ending { response, note: note_of(answer).map(str::to_owned) },
             Err(why) => Ending { response: String::new(), note: Some(why) },
         }
     }
@@ -170,17 +181,11 @@ impl<'a> Progress<'a> {
 }
 
 /// What the caller gets.
+#[derive(Default)]
 pub(super) struct Ending {
     response: String,
     /// Why it is empty, or that it is not whole.
     note: Option<String>,
-}
-
-impl Ending {
-    /// That answer as it is.
-    pub(super) fn of(answer: &Assistant) -> Self {
-        Self { response: answer.text(), note: note_of(answer).map(str::to_owned) }
-    }
 }
 
 /// What a person may not see of an answer.

@@ -77,8 +77,11 @@ impl<'a> Veil<'a> {
                 TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason }
             }
             TurnEvent::Blocked { reason } => TurnEvent::Blocked { reason: self.text(reason) },
-            TurnEvent::Retry { attempt, in_ms, reason } => {
-                TurnEvent::Retry { attempt, in_ms, reason: self.text(reason) }
+            TurnEvent::Retry { attempt, in_ms, reason, model } => {
+                TurnEvent::Retry { attempt, in_ms, reason: self.text(reason), model }
+            }
+            TurnEvent::ModelFallback { provider, model_id, reason } => {
+                TurnEvent::ModelFallback { provider, model_id, reason: self.text(reason) }
             }
             other => other,
         }

@@ -141,7 +141,7 @@ impl Of {
             "output": tally.output,
             "cacheRead": tally.cache_read,
             "cacheWrite": tally.cache_write,
-            "costUsd": has_cost.then_some(tally.cost),
+            "costUsd": has_cost.then(|| tally.rounded_cost()),
             "durationMs": tally.duration_ms,
             "firstTokenMs": null,
         });

@@ -207,9 +207,13 @@ impl Tally {
     /// US dollars: of all calls, or of those whose cost is known; `None` if that
     /// is nothing, which would say that the others cost nothing.
     pub fn known_cost(&self) -> Option<f64> {
+        (self.unpriced == 0 || self.cost > 0.0).then(|| self.rounded_cost())
+    }
+
+    /// US dollars without what binary fractions add behind a billionth.
+    pub(super) fn rounded_cost(&self) -> f64 {
         let billionths = (self.cost * 1e9).round();
-        let rounded = if billionths.is_finite() { billionths / 1e9 } else { self.cost };
-        (self.unpriced == 0 || self.cost > 0.0).then_some(rounded)
+        if billionths.is_finite() { billionths / 1e9 } else { self.cost }
     }
 
     fn told(&self) -> Map<String, Value> {

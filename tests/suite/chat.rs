@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, KEY, ModelServer, Stream, World, end, memory, peak_memory, says, says_in, signal,
-    some_world, threads, wait_at_rest, wait_until,
+    Answer, Dialect, KEY, ModelServer, Part, Said, Stop, Stream, World, end, memory, peak_memory,
+    provider_in, says, says_in, signal, some_world, threads, wait_at_rest, wait_until,
 };
 
 const PATH: &str = "/api/chat/stream";
@@ -724,4 +724,28 @@ fn two_hundred_answers_at_once_take_their_time_and_no_memory() {
     }
     wait_until("its threads have ended", || threads(&gateway) <= before + 6);
     end(gateway);
+}
+
+/// Whoever follows an answer runs each call of it, unless it ends in an error.
+#[test]
+fn an_answer_that_is_cut_in_a_call_hands_on_no_call() {
+    for dialect in Dialect::ALL {
+        eprintln!("in {}", dialect.api());
+        let call = Part::Call("call_1".into(), "exec".into(), "{\"command\":\"ls\"}".into());
+        let cut = Said { stop: Stop::Length, ..Said::new([Part::Text("I look.".into()), call]) };
+        let server = ModelServer::playing([dialect.answer(&cut)]);
+        let world = some_world();
+        let provider = provider_in(dialect, server.port(), "");
+        world.write_config_of(&provider, &world.agent("a", "", ""), "");
+        world.start_gateway();
+        let told = events(&world, "go");
+        assert!(kinds(&told).contains(&"toolcall_start"), "{told:#?}");
+        assert!(!kinds(&told).contains(&"toolcall_end"), "{told:#?}");
+        let end = last(&told);
+        assert_eq!(json!([end["type"], end["reason"]]), json!(["error", "error"]));
+        let blocks = end["error"]["content"].as_array().map_or(0, Vec::len);
+        assert_eq!((&end["error"]["content"][0]["text"], blocks), (&json!("I look."), 1));
+        let why = end["error"]["errorMessage"].as_str().unwrap_or_default();
+        assert!(why.contains("output limit") && why.contains("nothing of it was run"), "{why}");
+    }
 }

@@ -374,7 +374,13 @@ fn a_restart_with_a_tool_that_is_not_there_ends_no_gateway() {
     fs::write(world.config_file(), sound("", "", "").replace("tools: []", "tools: ['nope']"))
         .expect("written");
     let done = world.run(["gateway", "restart"]).expect(78);
-    assert!(done.stderr.contains("agents.a.tools[0]: `nope`"), "{}", done.stderr);
+    let (said, findings) = done.stderr.split_once('\n').expect("two lines");
+    let left_alone = "the running gateway was left alone";
+    assert_eq!(said, format!("beige gateway: the configuration is not sound; {left_alone}"));
+    assert!(findings.contains("agents.a.tools[0]: `nope`"), "{findings}");
+    // As `config check` has them: an editor opens the place that stands first.
+    let place = format!("{}:", world.config_file().display());
+    assert!(findings.lines().all(|it| it.starts_with(&place)), "{findings}");
     assert_eq!(world.gateway_pid(), pid);
 }
 

@@ -241,9 +241,68 @@ fn a_burst_of_events_reaches_who_reads() {
 }
 
 #[test]
+fn a_fast_answer_is_lost_in_no_form() {
+    let world = some_world();
+    let events = vec![json!({"text": "x".repeat(1000)}); 4000];
+    world.write_cassette(&[&json!({ "events": events }).to_string()]);
+    world.start_gateway();
+    let text = world.run(["prompt", "a", "hi"]).expect(0).text().to_owned();
+    assert_eq!(text.len(), 4_000_001);
+    let one = world.run(["prompt", "a", "--json", "hi"]).expect(0).json();
+    assert_eq!(one["response"].as_str().map(str::len), Some(4_000_000));
+    let stream = world.run(["prompt", "a", "--stream-json", "hi"]).expect(0).text().to_owned();
+    let events = stream.lines().map(|it| serde_json::from_str::<Value>(it).expect("an event"));
+    let told: usize = events.filter_map(|it| it["delta"].as_str().map(str::len)).sum();
+    assert_eq!(told, 4_000_000);
+}
+
+#[test]
+fn a_prompt_whose_end_is_not_heard_says_so_and_where_to_look() {
+    let world = holding();
+    let asked = ["prompt", "a", "--session", "cli:a:1", "--json", "hi"];
+    let child = world.spawn(asked);
+    wait_until("the command runs", || has_started(&world));
+    signal(world.gateway_pid(), "KILL");
+    let ended = Finished::from(child.wait_with_output().expect("it ends")).expect(3);
+    let told = ended.json();
+    assert_eq!((&told["category"], &told["session"]), (&json!("unheard"), &json!("cli:a:1")));
+    let error = told["error"].as_str().unwrap_or_default();
+    assert!(
+        error.contains("may go on") && error.contains("beige sessions show cli:a:1"),
+        "{error}"
+    );
+}
+
+/// Text and thinking of 40,000 bytes by turns: only what follows its like is joined.
+fn alternating(count: usize) -> Vec<Value> {
+    let pair = [json!({"text": "x".repeat(40_000)}), json!({"thinking": "y".repeat(40_000)})];
+    pair.iter().cycle().take(count).cloned().collect()
+}
+
+#[test]
+fn a_prompt_of_which_nobody_takes_the_events_ends_apart_from_a_failed_turn() {
+    let world = some_world();
+    let mut events = alternating(100);
+    let command = "echo x >started; while [ ! -e go ]; do sleep 0.05; done";
+    events.push(json!({"toolCall": {"name": "exec", "arguments": {"command": command}}}));
+    world.write_cassette(&[&json!({ "events": events }).to_string(), DONE]);
+    world.start_gateway();
+    let child = world.spawn(["prompt", "a", "--session", "cli:a:1", "--stream-json", "hi"]);
+    wait_until("the command runs", || has_started(&world));
+    let ended = Finished::from(child.wait_with_output().expect("it ends")).expect(3);
+    let last = ended.text().lines().last().map(str::to_owned).expect("an event");
+    let last: Value = serde_json::from_str(&last).expect("JSON");
+    assert_eq!((&last["type"], &last["category"]), (&json!("error"), &json!("too_slow")));
+    assert!(last["message"].to_string().contains("beige sessions show cli:a:1"), "{last}");
+    assert_eq!(health(&world)["running"], 1);
+    fs::write(world.workspace("a").join("go"), "").expect("a file");
+    wait_until("it has ended", || health(&world)["running"] == 0);
+}
+
+#[test]
 fn a_client_that_reads_too_slowly_loses_its_stream_and_not_its_turn() {
     let world = some_world();
-    let mut events = vec![json!({"text": "x".repeat(1000)}); 3000];
+    let mut events = alternating(100);
     let command = "echo x >started; while [ ! -e go ]; do sleep 0.05; done";
     events.push(json!({"toolCall": {"name": "exec", "arguments": {"command": command}}}));
     world.write_cassette(&[&json!({ "events": events }).to_string(), DONE]);
@@ -252,8 +311,12 @@ fn a_client_that_reads_too_slowly_loses_its_stream_and_not_its_turn() {
     wait_until("the command runs", || has_started(&world));
     let cut = Reply::read(&mut client);
     assert_eq!(cut.status, 200);
-    assert!(!cut.body.is_empty() && cut.body.len() < 3_000_000, "{}", cut.body.len());
+    assert!(!cut.body.is_empty() && cut.body.len() < 3_500_000, "{}", cut.body.len());
     assert!(!cut.text().contains("tool_start"));
+    let last = cut.lines().pop().expect("a last event");
+    assert_eq!((&last["type"], &last["category"]), (&json!("error"), &json!("too_slow")));
+    let message = last["message"].as_str().unwrap_or_default();
+    assert!(message.contains("goes on") && message.contains("api:a:1"), "{message}");
     assert_eq!(health(&world)["running"], 1);
     fs::write(world.workspace("a").join("go"), "").expect("a file");
     wait_until("it has ended", || health(&world)["running"] == 0);

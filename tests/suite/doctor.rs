@@ -11,8 +11,8 @@ use std::thread;
 use serde_json::Value;
 
 use crate::support::{
-    Finished, Runtime, World, ask, on_each_runtime, runtimes, signal, some_world, wait_until,
-    with_and_without_gateway,
+    Answer, Finished, ModelServer, Runtime, World, ask, on_each_runtime, runtimes, signal,
+    some_world, wait_until, with_and_without_gateway,
 };
 
 /// The report of a doctor that exits with that code.
@@ -369,6 +369,21 @@ fn a_provider_is_asked_for_its_models() {
     check_provider("HTTP/1.1 404 No\r\nContent-Length: 0\r\n\r\n", 0, "ok", "is reached (404");
     let refused = "HTTP/1.1 401 No\r\nContent-Length: 0\r\n\r\n";
     check_provider(refused, 1, "failure", "llm.providers.p.apiKey");
+}
+
+#[test]
+fn a_model_that_cools_down_is_told_also_without_a_gateway() {
+    let server =
+        ModelServer::answering(|_| Answer::error(429, "slow down").header("retry-after", "3600"));
+    let world = some_world();
+    let before = fs::read(world.config_file()).expect("a configuration");
+    world.model_of(&server, "", &world.agent("a", "", ""));
+    world.run(["prompt", "a", "go"]).expect(1);
+    // The same model, of a provider that is in order.
+    fs::write(world.config_file(), before).expect("written");
+    let report = world.run(["doctor", "--json"]).json();
+    expect(&report, "provider p", "warning", "m is not asked now: it cools down for 3");
+    expect(&report, "provider p", "warning", "slow down");
 }
 
 #[test]

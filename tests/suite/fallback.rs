@@ -176,8 +176,13 @@ fn another_model_answers_at_once_whatever_the_first_fails_of() {
                 };
                 assert_eq!(kinds(&told), want, "{answer:?}");
                 assert_eq!(end(&told)["response"], "fine", "{answer:?}");
-                let to = json!({"type": "model_fallback", "provider": "p", "modelId": "n"});
-                assert!(told.contains(&to), "{told:#?}");
+                let to = of_kind(&told, "model_fallback")[0];
+                assert_eq!((&to["provider"], &to["modelId"]), (&json!("p"), &json!("n")));
+                assert!(to["reason"].as_str().is_some_and(|it| !it.is_empty()), "{to}");
+                // Both say what failed just now.
+                for retry in of_kind(&told, "retry") {
+                    assert_eq!((&retry["model"], &retry["reason"]), (&json!("p/n"), &to["reason"]));
+                }
                 assert!(of_kind(&told, "retry").iter().all(|it| wait_of(it) == 0), "{told:#?}");
             });
         }
@@ -193,6 +198,26 @@ fn another_model_answers_at_once_whatever_the_first_fails_of() {
     };
     assert_eq!((records.len(), ended("p/m", 1), ended("p/n", 0)), (4 * count, count, count));
     world.verify_audit();
+}
+
+#[test]
+fn a_model_that_refuses_while_another_answers_is_told() {
+    let server = failing(Answer::error(401, "wrong key"));
+    let world = serving(&server, FALLBACK);
+    let done = world.run(["prompt", "a", "go"]).expect(0);
+    assert_eq!(done.text(), "fine\n");
+    let told = "beige prompt: another model answered, p/n: ";
+    assert!(done.stderr.starts_with(told) && done.stderr.contains("wrong key"), "{}", done.stderr);
+    assert_eq!(done.stderr.lines().count(), 1, "{}", done.stderr);
+    let log = world.gateway_log();
+    let line = log.lines().find(|it| it.contains("p/m refuses, and p/n answers in its place: "));
+    assert!(line.is_some_and(|it| it.contains("WARN") && it.contains("wrong key")), "{log}");
+    // A program has it in what it reads.
+    for (form, word) in [("--json", "fallback"), ("--stream-json", "model_fallback")] {
+        let done = world.run(["prompt", "a", "go", form]).expect(0);
+        assert_eq!(done.stderr, "", "{}", done.text());
+        assert!(done.text().contains(word), "{}", done.text());
+    }
 }
 
 #[test]
@@ -408,8 +433,9 @@ fn a_provider_that_nobody_reaches_is_replaced_by_another() {
     let world = serving_two(port, server.port(), "");
     let told = world.events("api:1", "go");
     assert_eq!(end(&told)["response"], "fine");
-    let to = json!({"type": "model_fallback", "provider": "q", "modelId": "n"});
-    assert!(told.contains(&to), "{told:#?}");
+    let to = of_kind(&told, "model_fallback")[0];
+    assert_eq!((&to["provider"], &to["modelId"]), (&json!("q"), &json!("n")));
+    assert!(to["reason"].as_str().is_some_and(|it| it.contains("refused")), "{to}");
     assert!(known(&world, "p/m")["lastError"].as_str().is_some_and(|it| it.contains("refused")));
 }
 

@@ -164,6 +164,49 @@ fn sessions_are_listed_shown_begun_anew_resumed_named_and_removed_over_http() {
 }
 
 #[test]
+fn a_prompt_goes_on_in_the_session_whose_id_it_names() {
+    let world = some_world();
+    world.write_cassette(&[DONE; 3]);
+    say(&world, "cli:a:work", "one").expect(0);
+    let id = listed(&world, &[])[0]["sessionId"].as_str().unwrap().to_owned();
+    let answer = world.run(["prompt", "a", "--session", &id, "--json", "two"]).expect(0).json();
+    assert_eq!(answer["session"], "cli:a:work");
+    world.start_gateway();
+    let answer = world.run(["prompt", "a", "--session", &id, "--json", "three"]).expect(0).json();
+    assert_eq!(answer["session"], "cli:a:work");
+    let script = "echo $BEIGE_SESSION_KEY $BEIGE_CHANNEL";
+    let shown = world.run(["exec", "a", "--session", &id, "--", "sh", "-c", script]).expect(0);
+    assert_eq!(shown.text(), "cli:a:work cli\n");
+    assert_eq!((listed(&world, &[]).len(), told(&world, &id).len()), (1, 6));
+    // What is like an id and none, and what has no key.
+    let told_of = |session: &str| say(&world, session, "x").expect(1).stderr;
+    let meant = format!("did you mean `{id}`?");
+    assert!(told_of(&id[1..]).contains(&meant), "{}", told_of(&id[1..]));
+    refused(&world, "POST", "/new", json!({"sessionKey": id}), 400, "ID");
+    done(&world, "POST", "/new", json!({"sessionKey": "cli:a:work"}));
+    assert!(told_of(&id).contains("has no key"), "{}", told_of(&id));
+    world.run(["sessions", "rm", &id]).expect(0);
+    let left = listed(&world, &[]);
+    assert_eq!((left.len(), &left[0]["key"]), (1, &json!("cli:a:work")));
+    let missed = world.run(["sessions", "show", "work"]).expect(1).stderr;
+    for part in ["no session `work`; did you mean `cli:a:work`?", "`beige sessions list`"] {
+        assert!(missed.contains(part), "{missed}");
+    }
+}
+
+#[test]
+fn a_key_without_a_colon_names_no_channel() {
+    let world = some_world();
+    let script = "echo \"$BEIGE_SESSION_KEY <${BEIGE_CHANNEL-none}>\"";
+    let shown = world.run(["exec", "a", "--session", "work", "--", "sh", "-c", script]).expect(0);
+    assert_eq!(shown.text(), "work <none>\n");
+    let lines = world.run(["audit", "--json"]).expect(0);
+    let lines = lines.text();
+    assert!(lines.contains(r#""session":"work""#), "{lines}");
+    assert!(!lines.contains(r#""channel""#), "{lines}");
+}
+
+#[test]
 fn what_cannot_be_done_to_a_session_is_refused_with_the_reason() {
     let world = some_world();
     world.write_config(&(world.agent("a", "", "") + &world.agent("b", "", "")), "");

@@ -80,8 +80,9 @@ fn a_tool_call_is_a_short_dim_line() {
         assert_eq!(screen(prompt(&world, environment, redirected), 0), want);
     };
     let line = "· exec: printf '\\u{9b}2J' true";
-    check("", "", &format!("I look.\n\u{1b}[2m{line}\u{1b}[0m\nDone.\n"));
+    check("TERM=xterm", "", &format!("I look.\n\u{1b}[2m{line}\u{1b}[0m\nDone.\n"));
     check("NO_COLOR=1", "", &format!("I look.\n{line}\nDone.\n"));
+    check("TERM=dumb", "", &format!("I look.\n{line}\nDone.\n"));
     check("", "2>/dev/null", "I look.\nDone.\n");
 }
 

@@ -286,7 +286,14 @@ fn check_limit(limits: &str, command: &str, calls: usize, category: &str, words:
     assert_eq!(stored.last().expect("an end")["errorMessage"], *message);
     assert_eq!(world.prompt("api:2", "go").status, 502);
     assert_eq!(world.answer("api:1", "and now?"), "fine");
-    assert_eq!(world.run(["prompt", "a", "go"]).expect(1).stderr.lines().count(), 1);
+    // Who typed it is told how to go on, in a session that nobody named.
+    let told = world.run(["prompt", "a", "go"]).expect(1).stderr;
+    let further = told.lines().nth(1).and_then(|it| it.split_once(": beige ")).expect(&told).1;
+    let typed = further.strip_suffix(" \"go on\"").expect(further).split(' ');
+    let done = world.run(typed.chain(["and now?"])).expect(0);
+    assert_eq!((done.text(), told.lines().count()), ("fine\n".into(), 2), "{told}");
+    let told = world.run(["prompt", "a", "--json", "go"]).expect(1).stderr;
+    assert_eq!(told.lines().count(), 1, "{told}");
 }
 
 #[test]

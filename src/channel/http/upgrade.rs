@@ -65,7 +65,7 @@ pub(super) fn serve(
             talk.run(engine, canceller, run, &mut from)
         }
         Ok(None) => return Ok(()),
-        Err(wrong) => json!({ "error": wrong, "status": 400 }),
+        Err(wrong) => json!({ "error": engine.mask(&wrong), "status": 400 }),
     };
     // Whoever is gone does not need to know.
     let _ = frame::write(&mut &*upgraded.client, frame::EXIT, last.to_string().as_bytes());

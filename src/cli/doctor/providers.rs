@@ -2,18 +2,39 @@
 
 use std::collections::BTreeMap;
 
-use super::Check;
+use super::{Check, Status};
 use crate::config::{Endpoint, Findings, ModelRef, Provider, Reach};
-use crate::provider::Registry;
 use crate::provider::probe::{Obstacle, Probe, probe};
+use crate::provider::{Cooling, Registry};
 
-/// `models` are those that agents ask of it.
-pub(super) fn check(name: &str, provider: &Provider, models: &[&str]) -> Check {
+/// `models` are those that agents ask of it, `cooling` are all that cool down,
+/// by `provider/model`.
+pub(super) fn check(
+    name: &str,
+    provider: &Provider,
+    models: &[&str],
+    cooling: &BTreeMap<String, Cooling>,
+) -> Check {
     let mut check = look(name, provider, models);
     if matches!(provider.reach, Reach::Endpoint(_)) {
         check.found += &unpriced(name, provider, models);
     }
+    for model in models {
+        if let Some(it) = cooling.get(&format!("{name}/{model}")) {
+            cool(&mut check, model, it);
+        }
+    }
     check
+}
+
+/// Says that a model is not asked now.
+fn cool(check: &mut Check, model: &str, cooling: &Cooling) {
+    check.found += &format!("\n{model} is not asked now: {cooling}");
+    if check.status == Status::Ok {
+        check.status = Status::Warning;
+        let fix = "wait that long; agents that have fallbackModels ask those meanwhile";
+        check.fix = Some(fix.into());
+    }
 }
 
 fn look(name: &str, provider: &Provider, models: &[&str]) -> Check {

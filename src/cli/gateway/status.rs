@@ -52,13 +52,18 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
             let pid = pid.map_or_else(|| "not known yet".to_owned(), |it| it.to_string());
             let number = |name| health.get(name).and_then(Value::as_u64).unwrap_or(0);
             let mut text = format!(
-                "the gateway runs (pid {pid}){}, up {} s, {}, {}{}\n",
+                "the gateway {} (pid {pid}){}, up {} s, {}, {}{}\n",
+                if is_draining(health) { "drains" } else { "runs" },
                 place(health.get("address").and_then(Value::as_str)),
                 number("uptimeSeconds"),
                 counted(number("agents"), "agent"),
                 sandboxes(number("sandboxes")),
                 waiting(number("waiting")),
             );
+            if is_draining(health) {
+                let running = counted(number("running"), "call");
+                text.push_str(&format!("nothing new is let in; {running} still to end\n"));
+            }
             text.extend(queues(health).chain(cooling(health)));
             let degraded = health.get("degraded").and_then(Value::as_array);
             for it in degraded.into_iter().flatten().filter_map(Value::as_str) {
@@ -69,6 +74,11 @@ fn told(pid: Option<u32>, runs: bool, health: Option<&Value>) -> String {
         None if runs => format!("{}\n", client::silence(pid)),
         None => "no gateway is running\n".to_owned(),
     }
+}
+
+/// Whether it stops or starts anew once what runs has ended.
+fn is_draining(health: &Value) -> bool {
+    health["status"] == "draining"
 }
 
 /// A line for each provider at which calls wait.
@@ -112,6 +122,16 @@ fn sandboxes(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_drains_is_not_said_to_run() {
+        let first =
+            |status: &str| told(Some(7), true, Some(&json!({"status": status, "running": 1})));
+        assert!(first("ok").starts_with("the gateway runs (pid 7)"));
+        let draining = first("draining");
+        assert!(draining.starts_with("the gateway drains (pid 7)"), "{draining}");
+        assert!(draining.contains("\nnothing new is let in; 1 call still to end\n"), "{draining}");
+    }
 
     #[test]
     fn a_model_that_cools_down_has_a_line_and_its_reason_none_of_its_own() {

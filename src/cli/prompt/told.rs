@@ -9,10 +9,14 @@ use serde_json::{Value, json};
 use super::super::{colours, is_on_screen, is_watched, present, print, print_json, remark, tell};
 use super::live::Live;
 use crate::error::{During, Error, Kind, Result};
+use crate::gateway::{PromptRequest, TOO_SLOW};
 use crate::turn::{TurnEvent, category_of};
 
 /// Exit code of a turn that was called off.
 pub(super) const ABORTED: u8 = 130;
+
+/// Exit code of a turn that may go on, since its end was not heard.
+const UNHEARD: u8 = 3;
 
 /// How a turn is shown.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
@@ -31,9 +35,14 @@ pub(super) struct Told {
     form: Form,
     /// The answer as it comes; only as text at a terminal.
     live: Option<Live>,
+    agent: String,
+    /// The session's key, once the turn has begun; before, what was asked for.
     session: Option<String>,
     /// Whether others may know the session and have a turn running in it.
     named_session: bool,
+    /// What there is to say of the model that answers, where that is another
+    /// than the first and nobody watched the turn.
+    fallback: Option<String>,
     /// What there is to say of the gateway's configuration.
     pub(super) notice: Option<String>,
     /// The exit code.
@@ -50,17 +59,19 @@ pub(super) struct Told {
 }
 
 impl Told {
-    /// Nothing shown yet of a turn in that session; `named_session` if it is
-    /// one that others may know.
-    pub(super) fn new(form: Form, session: Option<String>, named_session: bool) -> Self {
+    /// Nothing shown yet of that turn; `named_session` if others may know its
+    /// session.
+    pub(super) fn new(form: Form, request: &PromptRequest, named_session: bool) -> Self {
         let is_ours = Arc::new(AtomicBool::new(!named_session));
         let is_live = form == Form::Text && is_on_screen();
         let live = is_live.then(|| Live::new(colours()));
         Self {
             form,
             live,
-            session,
+            agent: request.agent.clone(),
+            session: request.session_key.clone(),
             named_session,
+            fallback: None,
             notice: None,
             code: 1,
             has_begun: false,
@@ -68,6 +79,11 @@ impl Told {
             has_ended: false,
             is_ours,
         }
+    }
+
+    /// Whether anybody sees what is said before all of it has been.
+    pub(super) fn shows_pieces(&self) -> bool {
+        self.form == Form::Stream || self.live.is_some()
     }
 
     /// Says once what a turn waits for that has not begun.
@@ -101,6 +117,7 @@ impl Told {
         self.has_ended |= matches!(kind, "done" | "blocked" | "error");
         self.make_way(kind)?;
         match kind {
+            "turn_start" => self.session = Some(text("sessionKey").to_owned()),
             "text_delta" => self.show_live(|it| it.more(text("delta")))?,
             "done" => {
                 self.code = 0;
@@ -120,13 +137,26 @@ impl Told {
                 if self.form == Form::Json {
                     self.failure(event)?;
                 }
-                self.code = if text("category") == "aborted" { ABORTED } else { 1 };
+                self.code = match text("category") {
+                    "aborted" => ABORTED,
+                    TOO_SLOW => UNHEARD,
+                    _ => 1,
+                };
                 tell(&format!("beige prompt: {}", text("message")));
+                if self.form == Form::Text && is_limit(text("category")) {
+                    self.tell_how_to_go_on();
+                }
             }
             "tool_start" | "retry" | "model_fallback"
                 if self.form == Form::Text && is_watched() =>
             {
-                remark(&line_of(kind, event));
+                if let Some(line) = line_of(kind, event) {
+                    remark(&line);
+                }
+            }
+            "model_fallback" if self.form != Form::Stream => {
+                let (model, reason) = (fallback(event), text("reason"));
+                self.fallback = Some(format!("another model answered, {model}: {reason}"));
             }
             "retry" => tell_pause(event),
             "compaction_start" if self.form == Form::Text && is_watched() => {
@@ -135,6 +165,16 @@ impl Told {
             _ => {}
         }
         Ok(self.has_ended)
+    }
+
+    /// Says what to type, since a prompt that names no session begins a new one.
+    fn tell_how_to_go_on(&self) {
+        let Some(session) = &self.session else { return };
+        let session = as_typed(session);
+        let agent = &self.agent;
+        tell(&format!(
+            "beige prompt: to go on there: beige prompt {agent} --session {session} \"go on\""
+        ));
     }
 
     /// Ends the line of the answer before anything else is shown.
@@ -159,7 +199,25 @@ impl Told {
         Error::new(Kind::Cancelled, what)
     }
 
-    /// What no turn tells, since none was begun or its end was not heard.
+    /// Ends what is shown of a turn that was let in and whose end was not heard.
+    pub(super) fn break_off(&mut self, why: &Error) -> Result<()> {
+        (self.has_ended, self.code) = (true, UNHEARD);
+        let session = self.session.as_deref().unwrap_or_default();
+        let message = format!(
+            "{why}; its end was not heard, and the turn may go on in the session {session}: see \
+             `beige sessions show {session}` before asking again"
+        );
+        let event = json!({"type": "error", "category": "unheard", "message": message});
+        match self.form {
+            Form::Text => self.show_live(Live::end_line)?,
+            Form::Json => self.failure(&event)?,
+            Form::Stream => print_json(&format!("{event}\n"))?,
+        }
+        tell(&format!("beige prompt: {message}"));
+        Ok(())
+    }
+
+    /// What no turn tells, since none was begun.
     pub(super) fn tell_failure(&mut self, error: &Error) -> Result<()> {
         self.has_ended = true;
         match self.form {
@@ -193,8 +251,10 @@ impl Told {
 
     fn answer(&mut self, response: &str, event: &Value) -> Result<()> {
         self.show_live(|it| it.rest(response))?;
-        if let Some(note) = event.get("note").and_then(Value::as_str) {
-            tell(&format!("beige prompt: {note}"));
+        let note = event.get("note").and_then(Value::as_str);
+        let fallback = self.fallback.as_deref().filter(|_| self.form == Form::Text);
+        for told in fallback.into_iter().chain(note) {
+            tell(&format!("beige prompt: {told}"));
         }
         match self.form {
             Form::Text if self.live.is_some() => Ok(()),
@@ -203,6 +263,9 @@ impl Told {
                 let mut document = json!({"response": response, "session": self.session});
                 if let Some(note) = event.get("note") {
                     document["note"] = note.clone();
+                }
+                if let Some(fallback) = &self.fallback {
+                    document["fallback"] = json!(fallback);
                 }
                 if let Some(notice) = &self.notice {
                     document["notice"] = json!(notice);
@@ -214,30 +277,58 @@ impl Told {
     }
 }
 
+/// Whether a turn ended since it had taken all that it may, and another one in
+/// its session goes on.
+fn is_limit(category: &str) -> bool {
+    category.starts_with("max_")
+}
+
+/// A word as a shell takes it.
+fn as_typed(word: &str) -> String {
+    let is_plain = |it: char| it.is_ascii_alphanumeric() || ":-_./@".contains(it);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
 /// Says what a pause of about a second or more before the next try is for.
 fn tell_pause(event: &Value) {
     let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
     // Of a second that a server asks for, a part has passed already.
     if millis >= 500 {
         let reason = event.get("reason").and_then(Value::as_str).unwrap_or_default();
-        tell(&format!("beige prompt: waiting {} s: {reason}", millis.div_ceil(1_000)));
+        let seconds = millis.div_ceil(1_000);
+        let model = event.get("model").and_then(Value::as_str);
+        let model = model.map_or_else(String::new, |it| format!(" for {it}"));
+        tell(&format!("beige prompt: waiting {seconds} s{model}: {reason}"));
     }
 }
 
-/// What a person sees of an event on the way.
-fn line_of(kind: &str, event: &Value) -> String {
+/// What a person sees of an event on the way, if anything.
+fn line_of(kind: &str, event: &Value) -> Option<String> {
     let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
     match kind {
         "retry" => {
             let millis = event.get("inMs").and_then(Value::as_u64).unwrap_or_default();
-            match millis.div_ceil(1_000) {
-                0 => format!("· once more: {}", text("reason")),
-                seconds => format!("· once more in {seconds} s: {}", text("reason")),
+            let (seconds, model, reason) = (millis.div_ceil(1_000), text("model"), text("reason"));
+            match (seconds, model) {
+                (0, "") => Some(format!("· once more: {reason}")),
+                // That another model is asked is an event of its own.
+                (0, _) => None,
+                (_, "") => Some(format!("· once more in {seconds} s: {reason}")),
+                (_, model) => Some(format!("· {model} in {seconds} s: {reason}")),
             }
         }
-        "model_fallback" => format!("· now {}/{}", text("provider"), text("modelId")),
-        _ => tool_line(event),
+        "model_fallback" => Some(format!("· now {}: {}", fallback(event), text("reason"))),
+        _ => Some(tool_line(event)),
     }
+}
+
+/// The model that is asked from now on.
+fn fallback(event: &Value) -> String {
+    let text = |name| event.get(name).and_then(Value::as_str).unwrap_or_default();
+    format!("{}/{}", text("provider"), text("modelId"))
 }
 
 /// What a person sees of a tool call: its first argument, shortened.
@@ -251,4 +342,36 @@ fn tool_line(event: &Value) -> String {
         shown.replace(['\n', '\r', '\t'], " ")
     };
     format!("· {}: {}", short(tool), short(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_told_as_a_shell_takes_it() {
+        assert_eq!(as_typed("cli:a:20261130T041634-1"), "cli:a:20261130T041634-1");
+        assert_eq!(as_typed("it's $x"), "'it'\\''s $x'");
+    }
+
+    #[test]
+    fn a_person_sees_which_model_comes_next_and_why() {
+        let check = |event: Value, want: Option<&str>| {
+            let kind = event["type"].as_str().expect("a type");
+            assert_eq!(line_of(kind, &event).as_deref(), want);
+        };
+        let retry = |in_ms: u64| json!({"type": "retry", "inMs": in_ms, "reason": "it broke"});
+        check(retry(0), Some("· once more: it broke"));
+        check(retry(1_001), Some("· once more in 2 s: it broke"));
+        let by = |in_ms: u64| {
+            let mut event = retry(in_ms);
+            event["model"] = json!("q/n");
+            event
+        };
+        check(by(0), None);
+        check(by(1_001), Some("· q/n in 2 s: it broke"));
+        let to =
+            json!({"type": "model_fallback", "provider": "q", "modelId": "n", "reason": "401"});
+        check(to, Some("· now q/n: 401"));
+    }
 }

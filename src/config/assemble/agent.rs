@@ -2,11 +2,13 @@
 //! length of its socket's path.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::config::assemble::Assembly;
 use crate::config::check::whole_number;
+use crate::config::key_path::KeyPath;
 use crate::config::node::Node;
 use crate::config::{
     Agent, Config, Limits, ModelChoice, ModelRef, ThinkingLevel, by_name, paths, source,
@@ -43,6 +45,23 @@ impl Assembly<'_> {
             instructions: self.instructions(&node.get("instructions")),
             sandbox: self.sandbox(name, &node.get("sandbox")),
             limits: limits(&node.get("limits")),
+        }
+    }
+
+    /// Each of its models is a known provider's, and is one for itself.
+    pub(super) fn check_models(&mut self, agent: &Node<'_>, providers: &Node<'_>) {
+        let models = iter::once(agent.get("model")).chain(agent.get("fallbackModels").items());
+        let mut places = BTreeMap::new();
+        for node in models {
+            self.refers_to(&node.get("provider"), providers);
+            let model = choice(&node).model;
+            if model.provider.is_empty() || model.model.is_empty() {
+                continue;
+            }
+            match places.get(&model.to_string()) {
+                Some(first) => self.findings.warn(&node.path, listed_twice(&model, first)),
+                None => drop(places.insert(model.to_string(), node.path.clone())),
+            }
         }
     }
 
@@ -99,6 +118,13 @@ impl Assembly<'_> {
             }
         }
     }
+}
+
+fn listed_twice(model: &ModelRef, first: &KeyPath) -> String {
+    format!(
+        "`{model}` is {first} already; what one model cannot answer, the same one does not either: \
+         leave it out, or name another"
+    )
 }
 
 fn choice(node: &Node<'_>) -> ModelChoice {

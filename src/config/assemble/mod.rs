@@ -72,7 +72,7 @@ impl<'a> Assembly<'a> {
             secrets: Vec::new(),
         };
         for (_, agent) in agents.entries() {
-            self.refers_to(&agent.get("model").get("provider"), &providers);
+            self.check_models(&agent, &providers);
             for (name, settings) in agent.get("pluginConfigs").entries() {
                 self.is_one_of(name, &settings.path, "plugin", &root.get("plugins"));
             }

@@ -256,11 +256,38 @@ fn timeouts(node: &Node<'_>) -> Timeouts {
     }
 }
 
-fn wrong_with_url(text: &str) -> Option<&'static str> {
-    let Ok(uri) = text.parse::<Uri>() else { return Some("is not a URL") };
-    if !matches!(uri.scheme_str(), Some("http" | "https")) || uri.host().is_none_or(str::is_empty) {
-        return Some("must be a URL that begins with http:// or https://");
+fn wrong_with_url(text: &str) -> Option<String> {
+    let uri = text.parse::<Uri>().unwrap_or_default();
+    if matches!(uri.scheme_str(), Some("http" | "https")) && has_host(&uri) {
+        return wrong_with_parts(text, &uri).map(str::to_owned);
     }
+    let hint = with_scheme(text).map_or_else(
+        || ", and then names a host, as in `https://api.example.org/v1`".to_owned(),
+        |it| format!("; write `{it}`"),
+    );
+    Some(format!("must be a URL that begins with http:// or https://{hint}"))
+}
+
+/// What a URL without its scheme was most likely meant to be.
+fn with_scheme(text: &str) -> Option<String> {
+    let text = text.trim().trim_start_matches("//");
+    // What holds an `@` may hold a password.
+    if text.contains("://") || text.contains(['@', '?', '#']) {
+        return None;
+    }
+    let meant: Uri = format!("http://{text}").parse().ok().filter(has_host)?;
+    let host = meant.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_near = host.parse::<IpAddr>().is_ok() || !host.contains('.');
+    // `http:/host` is a slip of another kind.
+    let is_scheme = matches!(host, "http" | "https");
+    (!is_scheme).then(|| format!("{}://{text}", if is_near { "http" } else { "https" }))
+}
+
+fn has_host(uri: &Uri) -> bool {
+    uri.host().is_some_and(|it| !it.is_empty())
+}
+
+fn wrong_with_parts(text: &str, uri: &Uri) -> Option<&'static str> {
     if uri.authority().is_some_and(|it| it.as_str().contains('@')) {
         return Some("must not hold a name or password; a key belongs in `apiKey` or `headers`");
     }

@@ -278,10 +278,30 @@ fn names_are_checked() {
 }
 
 #[test]
+fn a_word_that_is_none_of_the_known_ones_is_named() {
+    let level = |word: &str| json!({"provider": "demo", "model": "m", "thinkingLevel": word});
+    let known = "expected one of off, minimal, low, medium, high, found ";
+    check_refused(
+        "/agents/a/model",
+        level("hihg"),
+        &format!("{known}`hihg`; did you mean `high`?"),
+    );
+    check_refused("/agents/a/model", level(""), &format!("{known}an empty string"));
+    // What is no word may be a secret that went to the wrong place.
+    check_refused("/agents/a/model", level(&"x".repeat(33)), &format!("{known}a string of 33"));
+    check_refused("/agents/a/sandbox", json!({"network": "opne"}), "none, found `opne`; did you");
+}
+
+#[test]
 fn numbers_have_bounds() {
     check_refused("/gateway", json!({"port": -1}), "from 0 to 65535");
     check_refused("/gateway", json!({"port": 1.5}), "expected a whole number");
     check_refused("/gateway", json!({"port": "80"}), "expected a whole number, found a string");
+    check_refused(
+        "/agents/a/limits",
+        json!({"maxTurnCostUsd": "1"}),
+        "maxTurnCostUsd: expected a number, found a string",
+    );
     check_accepted("/gateway", json!({"port": 0}));
     check_refused("/agents/a/limits", json!({"execTimeoutSeconds": 0}), "more than 0");
     check_refused("/agents/a/limits", json!({"execTimeoutSeconds": 1e8}), "at most 10000000");

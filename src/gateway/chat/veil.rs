@@ -1,9 +1,12 @@
 //! No known secret in what is told of an answer, also where it is said in
-//! several pieces with others between them.
+//! several pieces with others between them, or in the arguments of a call with
+//! escapes that it does not need.
+
+use std::collections::BTreeMap;
 
 use super::ChatEvent;
 use crate::provider::{CallPiece, Delta};
-use crate::secret::{MaskedStreams, Redactor};
+use crate::secret::{JsonSpelling, MaskedStreams, Redactor};
 
 /// Between a model and who listens: every delta is passed on in its place, if
 /// need be with less text in it, so that the blocks that the pieces make stay
@@ -15,6 +18,8 @@ pub(super) struct Veil<'a> {
     redactor: &'a Redactor,
     tell: &'a mut dyn FnMut(ChatEvent),
     said: MaskedStreams<Kind>,
+    /// Arguments are told in one spelling, by the slot of their call.
+    spellings: BTreeMap<u64, JsonSpelling>,
 }
 
 /// What a model says in pieces.
@@ -29,7 +34,8 @@ enum Kind {
 impl<'a> Veil<'a> {
     /// Nothing has been said yet.
     pub(super) fn new(redactor: &'a Redactor, tell: &'a mut dyn FnMut(ChatEvent)) -> Self {
-        Self { redactor, tell, said: MaskedStreams::new(redactor) }
+        let (said, spellings) = (MaskedStreams::new(redactor), BTreeMap::new());
+        Self { redactor, tell, said, spellings }
     }
 
     /// Passes a delta on.
@@ -50,6 +56,13 @@ impl<'a> Veil<'a> {
 
     /// Tells what is held: nothing more comes.
     pub(super) fn end(&mut self) {
+        for (slot, spelling) in &mut self.spellings {
+            let kind = Kind::Call(*slot);
+            let told = self.said.take(kind, &spelling.rest());
+            if !told.is_empty() {
+                (self.tell)(ChatEvent::Piece(kind.delta(told)));
+            }
+        }
         for (kind, rest) in self.said.rest() {
             (self.tell)(ChatEvent::Piece(kind.delta(rest)));
         }
@@ -58,7 +71,8 @@ impl<'a> Veil<'a> {
     fn call(&mut self, piece: &CallPiece) -> CallPiece {
         let masked = |it: &String| self.redactor.mask(it).into_owned();
         let (id, name) = (piece.id.as_ref().map(masked), piece.name.as_ref().map(masked));
-        let arguments = self.said.take(Kind::Call(piece.slot), &piece.arguments);
+        let spelt = self.spellings.entry(piece.slot).or_default().take(&piece.arguments);
+        let arguments = self.said.take(Kind::Call(piece.slot), &spelt);
         CallPiece { slot: piece.slot, id, name, arguments }
     }
 }
@@ -82,6 +96,10 @@ mod tests {
 
     #[track_caller]
     fn check(deltas: &[Delta], want: &[Delta]) {
+        assert_eq!(told(deltas), want);
+    }
+
+    fn told(deltas: &[Delta]) -> Vec<Delta> {
         let redactor = Redactor::new();
         redactor.learn("s3cret-key");
         let mut told = Vec::new();
@@ -92,7 +110,7 @@ mod tests {
         let mut veil = Veil::new(&redactor, &mut tell);
         deltas.iter().for_each(|it| veil.pass(it));
         veil.end();
-        assert_eq!(told, want);
+        told
     }
 
     fn text(text: &str) -> Delta {
@@ -132,6 +150,25 @@ mod tests {
             let calls = [begin.clone(), piece(0, None, first), piece(0, None, second)];
             check(&calls, &[begin, piece(0, None, ""), piece(0, None, "••••")]);
         }
+    }
+
+    /// However arguments are cut and their escapes written: what is told of them
+    /// reads as what they are, masked, at every moment.
+    #[test]
+    fn a_secret_with_escapes_is_never_told() {
+        let whole = r#"{"command":"echo \u00733cret\u002dkey \/ \u003c\n","\u00733cret-key":"é"}"#;
+        for cut in (0..=whole.len()).filter(|it| whole.is_char_boundary(*it)) {
+            let (first, second) = whole.split_at(cut);
+            let told = told(&[piece(0, Some("c"), first), piece(0, None, second)]);
+            let arguments = told.iter().map(|it| match it {
+                Delta::ToolCall(it) => it.arguments.as_str(),
+                _ => "",
+            });
+            let want = r#"{"command":"echo •••• / <\n","••••":"é"}"#;
+            assert_eq!(arguments.collect::<String>(), want, "{cut}");
+        }
+        let half = piece(0, Some("c"), r"{\u00");
+        check(&[half], &[piece(0, Some("c"), "{"), piece(0, None, r"\u00")]);
     }
 
     /// Cut in three anywhere, with any other delta in between: every delta has

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use crate::config::ModelRef;
 use crate::provider::Fault;
+use crate::provider::chain::Switch;
 
 /// Where something happens: whose session it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -78,6 +79,14 @@ pub struct ModelSwitch<'a> {
     pub to: &'a ModelRef,
     /// Why.
     pub reason: SwitchReason,
+}
+
+impl<'a> ModelSwitch<'a> {
+    /// By itself, since the one before does not answer.
+    pub fn of(switch: &Switch<'a>) -> Self {
+        let reason = SwitchReason::of(switch.fault);
+        Self { from: &switch.from.model, to: &switch.to.model, reason }
+    }
 }
 
 /// Why another model answers.

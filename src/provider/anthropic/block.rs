@@ -26,6 +26,17 @@ pub(super) enum Block {
     Other,
 }
 
+impl Block {
+    /// Whether it is a call that is not whole, if its end did not come. Arguments
+    /// say by themselves where they end; that there are none, nobody knows then.
+    pub(super) fn is_cut(&self, waits: bool) -> bool {
+        match self {
+            Self::Call { given, is_told, .. } => !waits || (given.is_empty() && !is_told),
+            Self::Text | Self::Thinking { .. } | Self::Other => false,
+        }
+    }
+}
+
 /// What a block is: by its own word, else by what it has.
 pub(super) fn kind_of(block: &Value) -> &str {
     let fields = [("name", "tool_use"), ("thinking", "thinking"), ("text", "text")];

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::block::{Block, kind_of, piece, says_something};
 use super::usage::Counts;
 use crate::provider::body::broken;
-use crate::provider::ending::{Ending, Word};
+use crate::provider::ending::{Ending, Word, cut_call};
 use crate::provider::events::{Dialect, MOST_BLOCKS, TooMany, has_error};
 use crate::provider::field::{arguments, number, text};
 use crate::provider::think::ThinkSplitter;
@@ -34,6 +34,8 @@ pub(super) struct Answer {
     has_message: bool,
     /// Whether the whole message has come in one event.
     is_in_one_piece: bool,
+    /// Whether the answer says that it waits for the results of its calls.
+    waits: bool,
     ending: Ending,
 }
 
@@ -50,6 +52,7 @@ impl Answer {
             counts: Counts::default(),
             has_message: false,
             is_in_one_piece: false,
+            waits: false,
             ending: Ending::default(),
         }
     }
@@ -78,6 +81,9 @@ impl Dialect for Answer {
     }
 
     fn end(&mut self, deltas: &mut Vec<Delta>) -> Result<(), Fault> {
+        if self.open.values().any(|it| it.is_cut(self.waits)) {
+            self.ending.miss(cut_call(&self.provider, "its block did not end"));
+        }
         for index in self.open.keys().copied().collect::<Vec<u64>>() {
             self.end_block(index, deltas);
         }
@@ -151,6 +157,7 @@ impl Answer {
         if reason.is_empty() {
             return;
         }
+        self.waits = reason == "tool_use";
         let word = match reason {
             "max_tokens" => Word::Length,
             "model_context_window_exceeded" if !self.has_said => Word::Withheld(self.too_long()),

@@ -6,9 +6,9 @@ use serde_json::Value;
 
 use super::usage::Counts;
 use crate::provider::body::broken;
-use crate::provider::ending::{Ending, Word};
+use crate::provider::ending::{Ending, Word, cut_call};
 use crate::provider::events::{Dialect, MOST_BLOCKS, TooMany, has_error};
-use crate::provider::field::{first_of, several, text, written};
+use crate::provider::field::{first_of, is_set, several, text, written};
 use crate::provider::think::ThinkSplitter;
 use crate::provider::{CallPiece, Delta, Fault, failure};
 
@@ -143,10 +143,9 @@ impl Answer {
             arguments: written(call.get("args")),
         };
         self.calls += 1;
-        // More of it is to come, in a form that is never asked for: as if the
-        // limit had cut it, whatever the answer says of itself.
-        if call.get("willContinue") == Some(&Value::Bool(true)) {
-            self.ending.hear(Word::Length);
+        // More of it is to come, in a form that is never asked for.
+        if ["willContinue", "will_continue"].iter().any(|it| is_set(call.get(it))) {
+            self.ending.miss(cut_call(&self.provider, "`willContinue`"));
         }
         self.go_on();
         self.unsigned = Some(Kind::Call);

@@ -240,3 +240,29 @@ fn models_that_are_long_gone_are_forgotten() {
     forget_healthy(&mut models, at(0));
     assert_eq!(models.keys().collect::<Vec<_>>(), ["cold"]);
 }
+
+#[test]
+fn a_look_from_outside_names_who_cools_down_and_changes_nothing() {
+    let place = Place::new("outside");
+    let home = Home::new(&place.0);
+    assert_eq!(cooling_of(&home, at(0)), BTreeMap::new());
+    place.health().failed(&model("m"), &limited(60), at(0));
+    place.health().failed(&model("n"), &Fault::Unavailable("down".into()), at(0));
+    let cooling = cooling_of(&home, at(20));
+    assert_eq!(cooling.keys().collect::<Vec<_>>(), ["p/m"]);
+    assert_eq!(cooling["p/m"].rest, Duration::from_secs(40));
+    assert_eq!(cooling_of(&home, at(60)), BTreeMap::new());
+    place.write("no JSON");
+    assert_eq!(cooling_of(&home, at(20)), BTreeMap::new());
+    assert_eq!(fs::read_to_string(place.file()).ok().as_deref(), Some("no JSON"));
+}
+
+#[test]
+fn the_log_hears_of_a_refusal_once_a_minute_and_model() {
+    let mut known = Known::default();
+    let mut may = |id: &str, seconds: i64| known.may_log(&model(id), at(seconds));
+    assert!(may("m", 0) && !may("m", 59) && may("n", 59));
+    assert!(may("m", 60) && !may("n", 118) && !may("m", 119));
+    // A clock that was set back.
+    assert!(may("m", -5));
+}

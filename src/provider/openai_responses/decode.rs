@@ -5,9 +5,10 @@
 
 use serde_json::Value;
 
-use super::items::{Items, Kind};
+use super::items::{Items, Kind, Lack};
 use crate::message::{StopReason, Usage};
 use crate::provider::body::broken;
+use crate::provider::ending::cut_call;
 use crate::provider::events::{Dialect, has_error};
 use crate::provider::field::{text, tokens, within};
 use crate::provider::{Delta, Fault, failure};
@@ -121,15 +122,23 @@ impl Reply {
         self.flush(deltas);
         deltas.extend(response.get("usage").and_then(read_usage).map(Delta::Usage));
         deltas.push(Delta::Stop(match end {
-            // As if the limit had cut it, whatever the answer says of itself.
-            End::Whole if self.items.have_cut_call() => StopReason::Length,
-            End::Whole if self.items.have_calls() => StopReason::ToolUse,
-            End::Whole => StopReason::Stop,
+            End::Whole => self.whole()?,
             End::Length => StopReason::Length,
             End::Filtered(reason) => return Err(failure::withheld(&self.provider, reason)),
             End::Failed => return Err(self.failed(response)),
         }));
         Ok(())
+    }
+
+    /// How an answer ends that calls itself whole.
+    fn whole(&self) -> Result<StopReason, Fault> {
+        match self.items.lack() {
+            // As if the limit had cut it, whatever the answer says of itself.
+            Some(Lack::Incomplete) => Ok(StopReason::Length),
+            Some(Lack::Broken(why)) => Err(cut_call(&self.provider, why)),
+            None if self.items.have_calls() => Ok(StopReason::ToolUse),
+            None => Ok(StopReason::Stop),
+        }
     }
 
     fn failed(&self, response: &Value) -> Fault {

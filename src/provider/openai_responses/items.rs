@@ -10,8 +10,9 @@ mod item;
 
 use serde_json::Value;
 
-pub(super) use item::Kind;
-use item::{Item, Part, arguments, is_cut, part_of, parts, text_of, whole_text};
+use heard::Heard;
+use item::{Item, Part, arguments, lack_of, part_of, parts, text_of, whole_text};
+pub(super) use item::{Kind, Lack};
 
 use super::opaque;
 use crate::provider::events::{MOST_BLOCKS, TooMany};
@@ -29,8 +30,9 @@ pub(super) struct Items {
     /// Whether thinking came last that cannot be sent back. What follows it
     /// would be refused by its id.
     lacks: bool,
-    /// Whether a call is not whole by its own status, which no other word mends.
-    has_cut_call: bool,
+    /// What the first call lacks that is not whole by its own status, which no
+    /// other word mends.
+    lack: Option<Lack>,
 }
 
 impl Items {
@@ -38,8 +40,10 @@ impl Items {
         self.items.iter().any(|it| it.is_told)
     }
 
-    pub(super) fn have_cut_call(&self) -> bool {
-        self.has_cut_call
+    /// What a call lacks, if the answer is whole and it is not.
+    pub(super) fn lack(&self) -> Option<Lack> {
+        let is_open = self.items.iter().any(Item::is_open_call);
+        self.lack.or_else(|| is_open.then_some(Lack::Broken("it never ended")))
     }
 
     /// An item begins.
@@ -107,8 +111,9 @@ impl Items {
             return Ok(());
         }
         if kind == Kind::Call {
+            self.items[number].is_whole = true;
             self.name(number, "", text(event, "name"), deltas);
-            self.speak_rest(number, &arguments(event), deltas);
+            self.argue(number, &arguments(event), deltas);
             return Ok(());
         }
         let object = event.get("part").filter(|it| it.is_object());
@@ -126,7 +131,9 @@ impl Items {
     pub(super) fn end(&mut self, event: &Value, deltas: &mut Vec<Delta>) -> Result<(), TooMany> {
         let Some(item) = event.get("item").filter(|it| it.is_object()) else { return Ok(()) };
         let place = event.get("output_index").and_then(number);
-        self.take_whole(item, place, deltas)
+        let number = self.take_whole(item, place, deltas)?;
+        self.items[number].is_whole = true;
+        Ok(())
     }
 
     /// What was held back of the text, since it could have been a tag.
@@ -202,6 +209,17 @@ impl Items {
         self.speak(number, None, rest, deltas)
     }
 
+    /// The arguments of a call as they stand at its end. Where something else has
+    /// come in pieces, that does not count.
+    fn argue(&mut self, number: usize, whole: &str, deltas: &mut Vec<Delta>) {
+        let item = &mut self.items[number];
+        if !whole.is_empty() && item.heard.rest_of(whole).is_none() {
+            item.heard = Heard::default();
+            deltas.push(Delta::Anew(number as u64));
+        }
+        self.speak_rest(number, whole, deltas)
+    }
+
     /// The id and the tool of a call, each once.
     fn name(&mut self, number: usize, id: &str, name: &str, deltas: &mut Vec<Delta>) {
         let item = &mut self.items[number];
@@ -224,14 +242,14 @@ impl Items {
         item: &Value,
         place: Option<u64>,
         deltas: &mut Vec<Delta>,
-    ) -> Result<(), TooMany> {
+    ) -> Result<usize, TooMany> {
         let (kind, id) = (Kind::of(item), text(item, "id"));
         let number = match self.find_whole(item, place) {
             Some(number) => number,
             None => self.add(kind, id, place, deltas)?,
         };
         self.end_item(number, item, deltas);
-        Ok(())
+        Ok(number)
     }
 
     /// The item that stands here as a whole, unless it is another one in the
@@ -243,7 +261,10 @@ impl Items {
     }
 
     fn end_item(&mut self, number: usize, item: &Value, deltas: &mut Vec<Delta>) {
-        self.has_cut_call |= self.items[number].kind == Kind::Call && is_cut(item);
+        if self.items[number].kind == Kind::Call {
+            self.lack = self.lack.or_else(|| lack_of(item));
+            self.items[number].is_whole |= text(item, "status") != "in_progress";
+        }
         if std::mem::replace(&mut self.items[number].has_ended, true) {
             return;
         }
@@ -295,7 +316,7 @@ impl Items {
         let ids = ["call_id", "id"].map(|it| text(item, it));
         let id = ids.into_iter().find(|it| !it.is_empty()).unwrap_or_default();
         self.name(number, id, text(item, "name"), deltas);
-        self.speak_rest(number, &arguments(item), deltas);
+        self.argue(number, &arguments(item), deltas);
         self.spend_spare(number, deltas);
         let mark = opaque::kept_call(item).filter(|_| !self.lacks);
         if mark.is_some() && self.touched != Some(number) {

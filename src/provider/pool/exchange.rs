@@ -314,6 +314,6 @@ fn length_of(delta: &Delta) -> usize {
             it.len()
         }
         Delta::ToolCall(it) => it.arguments.len(),
-        Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => 0,
+        Delta::Anew(_) | Delta::Usage(_) | Delta::Stop(_) | Delta::Mark(_) => 0,
     }
 }

@@ -15,7 +15,7 @@ fn a_secret_that_a_model_says_is_not_stored() -> Result<()> {
     let first = line(&[thought, text(SECRET), call, odd]);
     let place = Place::new(&(first + &line(&[text(SECRET)])))?;
     let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
-    assert_eq!(told.result, Ok(SECRET.into()), "it is masked where it is told");
+    assert_eq!(told.result, Ok("••••".into()));
     assert!(told.events.iter().any(|it| matches!(it,
         TurnEvent::ToolOutput { delta, .. } if delta == SECRET)));
     let path = place.conversation()?.path().to_owned();
@@ -53,6 +53,46 @@ fn a_secret_that_a_model_says_around_something_else_is_not_stored() -> Result<()
         let thoughts: Vec<String> = messages.iter().flat_map(thoughts_of).collect();
         assert_eq!(thoughts, ["hm", "", "", "••••"], "{cut}");
     }
+    Ok(())
+}
+
+/// Over the end of an answer: its beginning is told and stored by then, and the
+/// rest is told, stored and answered as the same text.
+#[test]
+fn of_a_secret_over_two_answers_the_end_is_masked() -> Result<()> {
+    for cut in 1..SECRET.len() {
+        let (first, second) = SECRET.split_at(cut);
+        let begin = [text(&format!("the key is {first}")), exec("ls")];
+        let place = Place::new(&(line(&begin) + &line(&[text(&format!("{second}, you see"))])))?;
+        let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+        assert_eq!(told.result, Ok("••••, you see".into()), "{cut}");
+        let is_told = |it: &TurnEvent| {
+            matches!(it,
+            TurnEvent::Done { response, .. } if response == "••••, you see")
+        };
+        assert!(told.events.iter().any(is_told), "{cut}");
+        let stored = place.stored()?;
+        assert_eq!(stored.last().map(String::as_str), Some("answer ••••, you see"), "{cut}");
+        assert_eq!(stored[1], format!("answer the key is {first}"));
+    }
+    Ok(())
+}
+
+/// The same where the second answer fails: what was said is told as it was shown.
+#[test]
+fn of_a_secret_over_two_answers_of_a_failed_turn_the_end_is_masked() -> Result<()> {
+    let (first, second) = SECRET.split_at(5);
+    let fails = r#"{"refused":"no"}"#.to_owned();
+    let begin = line(&[text(first), exec("ls")]);
+    let place = Place::new(&(begin + &line(&[text(&format!("{second}.")), fails])))?;
+    let told = place.run("hi", &TestHands::default(), &Cancel::never())?;
+    let want = format!("{first}\n\n••••.");
+    assert!(
+        told.events.iter().any(|it| matches!(it,
+            TurnEvent::Error { partial: Some(partial), .. } if *partial == want)),
+        "{:?}",
+        told.events
+    );
     Ok(())
 }
 

@@ -34,7 +34,7 @@ impl<E: Engine> Call<E> {
             Task::Tool(agent, request) => self.tool(&agent, request),
             Task::Command(agent, request) => self.command(&agent, request),
             Task::Prompt(request) => self.prompt(request),
-            Task::PromptStream(request) => self.prompt_stream(request),
+            Task::PromptStream(request, detail) => self.prompt_stream(request, detail),
             Task::Chat(chat) => self.chat(*chat),
             Task::Audit(filter) => self.audit(&filter),
             Task::Usage(query) => self.usage(&query),
@@ -66,26 +66,24 @@ impl<E: Engine> Call<E> {
     }
 
     /// Ends with its client.
-    fn prompt_stream(self, request: PromptRequest) {
-        let asked = match self.engine.prompt(request, Detail::All) {
+    fn prompt_stream(self, request: PromptRequest, detail: Detail) {
+        let asked = match self.engine.prompt(request, detail) {
             Ok(asked) => asked,
             Err(error) => return send(self.reply, &refusal(&self.engine, &error)),
         };
-        let first = select! {
+        let mut first = select! {
             recv(asked.events) -> first => first.ok(),
             recv(after(QUIET)) -> _ => None,
         };
         // A failure before all else still has its status.
-        if let Some(Told { event: event @ TurnEvent::Error { .. }, .. }) = &first
-            && let Some(answer) = outcome(event)
-        {
-            return send(self.reply, &answer);
+        if let Some(failed) = first.take_if(|it| it.is_failure()) {
+            return send(self.reply, &outcome(&failed.take()).unwrap_or_else(no_outcome));
         }
         let events = &asked.events;
         let started = self.reply.start(NDJSON);
         match started.and_then(|it| pump(it, first, events, line, QUIET, &self.closing)) {
             Ok(()) => {}
-            // Its events ended first: it was too slow, and its turn goes on.
+            // Its events ended first: the turn broke off.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             // It is gone, and with it who wanted the turn.
             Err(_) => asked.call_off(),
@@ -234,7 +232,7 @@ fn end_of(asked: &Subscription, closing: &Cancel) -> Option<Answer> {
     loop {
         select! {
             recv(asked.events) -> told => {
-                let answer = outcome(&told.ok()?.event);
+                let answer = outcome(&told.ok()?.take());
                 if answer.is_some() {
                     return answer;
                 }
@@ -252,7 +250,7 @@ fn compaction_of(asked: &Subscription, closing: &Cancel) -> Option<Answer> {
     let mut ended = None;
     loop {
         select! {
-            recv(asked.events) -> told => match &told.ok()?.event {
+            recv(asked.events) -> told => match &told.ok()?.take() {
                 TurnEvent::Done { .. } => return ended,
                 failed @ TurnEvent::Error { .. } => return outcome(failed),
                 TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason } => {
@@ -281,6 +279,7 @@ fn no_outcome() -> Answer {
 }
 
 fn line(told: Told) -> Line {
-    let text = serde_json::to_string(&told.event).unwrap_or_default();
-    if told.event.is_last() { Line::Last(text) } else { Line::More(text) }
+    let event = told.take();
+    let text = serde_json::to_string(&event).unwrap_or_default();
+    if event.is_last() { Line::Last(text) } else { Line::More(text) }
 }

@@ -30,7 +30,7 @@ use super::engine::Engine;
 use super::stream::Reply;
 use crate::audit::Filter;
 use crate::clock;
-use crate::gateway::{HookRequest, PromptRequest, SessionChange};
+use crate::gateway::{Detail, HookRequest, PromptRequest, SessionChange};
 use crate::usage::Query;
 use crate::worker::{Cancel, Crew, give_memory_back};
 use requests::{ChatBody, Checked, PromptBody, ToolRequest};
@@ -65,7 +65,7 @@ enum Task {
     Tool(String, ToolRequest),
     Command(String, CommandRequest),
     Prompt(PromptRequest),
-    PromptStream(PromptRequest),
+    PromptStream(PromptRequest, Detail),
     Chat(Box<ChatBody>),
     Audit(Filter),
     Usage(Query),
@@ -154,8 +154,13 @@ impl<E: Engine> Routes<E> {
     }
 }
 
-/// What a request asks for.
+/// What a request asks for; else what is wrong with it, in words of its own but for
+/// known secrets.
 fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Understood, Answer> {
+    read(engine, asked, body).map_err(|wrong| wrong.masked(|it| engine.mask(it)))
+}
+
+fn read<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Understood, Answer> {
     let route = route(&asked.method, &asked.target)?;
     if asked.by_stranger {
         // The door lets strangers ask for nothing else.
@@ -184,8 +189,15 @@ fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Under
             require(engine, &agent)?;
             Task::Command(agent, checked(CommandRequest::parse(body))?)
         }
-        Route::Prompt(agent) => Task::Prompt(prompt_request(engine, agent, body)?),
-        Route::PromptStream(agent) => Task::PromptStream(prompt_request(engine, agent, body)?),
+        Route::Prompt(agent) => {
+            require(engine, &agent)?;
+            Task::Prompt(prompt_request(agent, checked(PromptBody::parse(body))?))
+        }
+        Route::PromptStream(agent) => {
+            require(engine, &agent)?;
+            let (body, detail) = checked(PromptBody::parse_of_stream(body))?;
+            Task::PromptStream(prompt_request(agent, body), detail)
+        }
         Route::ChatStream => {
             let chat = checked(ChatBody::parse(body))?;
             require(engine, &chat.request.agent)?;
@@ -217,14 +229,9 @@ fn understand<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Under
     Ok(Understood::Task(task))
 }
 
-fn prompt_request<E: Engine>(
-    engine: &E,
-    agent: String,
-    body: &[u8],
-) -> Result<PromptRequest, Answer> {
-    require(engine, &agent)?;
-    let PromptBody { message, session_key, model } = checked(PromptBody::parse(body))?;
-    Ok(PromptRequest { agent, message, session_key, model, channel: CHANNEL.into() })
+fn prompt_request(agent: String, body: PromptBody) -> PromptRequest {
+    let PromptBody { message, session_key, model } = body;
+    PromptRequest { agent, message, session_key, model, channel: CHANNEL.into() }
 }
 
 /// What is asked of an agent's sessions.

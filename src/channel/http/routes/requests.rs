@@ -5,7 +5,7 @@
 
 mod chat;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::os::unix::ffi::OsStringExt;
@@ -17,11 +17,12 @@ use serde_json::{Map, Value};
 use crate::audit::{Filter, parse_since};
 use crate::clock::Time;
 use crate::config::{ModelRef, nearest};
+use crate::gateway::Detail;
 use crate::session::check_key;
 use crate::tool::CommandCall;
 use crate::usage::{By, Query};
 pub(super) use chat::ChatBody;
-use chat::within;
+use chat::{within, yes_or_no};
 
 /// Values that a body may hold: a short body of many small ones would take
 /// many times its size in memory. As many as a command line can have words.
@@ -83,7 +84,20 @@ impl CommandRequest {
 
 impl PromptBody {
     pub(super) fn parse(body: &[u8]) -> Checked<Self> {
-        let mut fields = Fields::parse(body, &["message", "sessionKey", "model"])?;
+        Self::of(&mut Fields::parse(body, &["message", "sessionKey", "model"])?)
+    }
+
+    /// The same of a stream, and what of the turn it is told.
+    pub(super) fn parse_of_stream(body: &[u8]) -> Checked<(Self, Detail)> {
+        let mut fields = Fields::parse(body, &["message", "sessionKey", "model", "deltas"])?;
+        let detail = match fields.optional("deltas", yes_or_no)? {
+            Some(false) => Detail::Steps,
+            _ => Detail::All,
+        };
+        Ok((Self::of(&mut fields)?, detail))
+    }
+
+    fn of(fields: &mut Fields) -> Checked<Self> {
         let message = fields.required("message", text)?;
         let session_key = fields.optional("sessionKey", text)?;
         let model = fields.optional("model", model)?;
@@ -169,30 +183,48 @@ fn flag(value: &str) -> Checked<bool> {
     }
 }
 
-/// Refuses a body of more than [`MOST_VALUES`] before any of them is made;
-/// what is not JSON is left for the reading to say.
+/// Refuses a body of more than [`MOST_VALUES`] before any of them is made, and
+/// one in which an object has a field twice: programs disagree on which counts.
+/// What is not JSON is left for the reading to say.
 fn bounded(body: &[u8]) -> Checked<()> {
-    let mut seen = 0;
-    let counted = Count(&mut seen).deserialize(&mut serde_json::Deserializer::from_slice(body));
-    match counted {
-        Err(_) if seen > MOST_VALUES => {
+    let mut count = Counted::default();
+    let counted = Count(&mut count).deserialize(&mut serde_json::Deserializer::from_slice(body));
+    match (counted, count.twice) {
+        (Err(_), Some(name)) => Err(format!("`{name}` is given twice in one object")),
+        (Err(_), None) if count.values > MOST_VALUES => {
             Err(format!("the body holds more than {MOST_VALUES} values; pass large data as text"))
         }
         _ => Ok(()),
     }
 }
 
-/// Counts the values of a document and keeps none.
-struct Count<'a>(&'a mut usize);
+/// What is seen of a document.
+#[derive(Default)]
+struct Counted {
+    values: usize,
+    /// A field that an object has twice.
+    twice: Option<String>,
+}
+
+/// Counts the values of a document and keeps none; of an object that it is in,
+/// the names.
+struct Count<'a>(&'a mut Counted);
+
+impl Count<'_> {
+    fn add<E: serde::de::Error>(&mut self) -> Result<(), E> {
+        self.0.values += 1;
+        if self.0.values > MOST_VALUES {
+            return Err(E::custom("too many values"));
+        }
+        Ok(())
+    }
+}
 
 impl<'de> DeserializeSeed<'de> for Count<'_> {
     type Value = ();
 
-    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<(), D::Error> {
-        *self.0 += 1;
-        if *self.0 > MOST_VALUES {
-            return Err(D::Error::custom("too many values"));
-        }
+    fn deserialize<D: Deserializer<'de>>(mut self, from: D) -> Result<(), D::Error> {
+        self.add()?;
         from.deserialize_any(self)
     }
 }
@@ -233,8 +265,14 @@ impl<'de> Visitor<'de> for Count<'_> {
         Ok(())
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
-        while fields.next_key_seed(Count(self.0))?.is_some() {
+    fn visit_map<A: MapAccess<'de>>(mut self, mut fields: A) -> Result<(), A::Error> {
+        let mut names = BTreeSet::new();
+        while let Some(name) = fields.next_key::<String>()? {
+            self.add()?;
+            if let Some(twice) = names.replace(name) {
+                self.0.twice = Some(twice);
+                return Err(A::Error::custom("a field twice"));
+            }
             fields.next_value_seed(Count(self.0))?;
         }
         Ok(())
@@ -463,6 +501,16 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_can_do_without_pieces() {
+        let detail = |body: &str| PromptBody::parse_of_stream(body.as_bytes()).map(|it| it.1);
+        assert_eq!(detail(r#"{"message":"a"}"#), Ok(Detail::All));
+        assert_eq!(detail(r#"{"message":"a","deltas":true}"#), Ok(Detail::All));
+        assert_eq!(detail(r#"{"message":"a","deltas":false}"#), Ok(Detail::Steps));
+        assert!(detail(r#"{"message":"a","deltas":0}"#).is_err_and(|it| it.contains("`deltas`")));
+        check(PromptBody::parse, r#"{"message":"a","deltas":false}"#, "`deltas`");
+    }
+
+    #[test]
     fn what_is_wrong_with_a_change_of_sessions_is_named() {
         check(session_key, "{}", "`sessionKey`");
         check(session_key, r#"{"sessionKey":7}"#, "`sessionKey`");
@@ -498,6 +546,17 @@ mod tests {
             r#"{"argv":[],"timeout":1}"#,
             &of("timeout", "timeoutSeconds"),
         );
+    }
+
+    #[test]
+    fn a_field_that_is_given_twice_is_refused() {
+        let twice = "`provider` is given twice";
+        check(model_choice, r#"{"provider":"p","provider":"q","modelId":"m"}"#, twice);
+        let body = r#"{"message":"a","model":{"provider":"p","provider":"p","modelId":"m"}}"#;
+        check(PromptBody::parse, body, twice);
+        check(steering, r#"{"message":"a","messag\u0065":"b"}"#, "`message` is given twice");
+        let two = br#"{"tool":"exec","params":{"a":{"x":1},"b":{"x":1}}}"#;
+        assert!(ToolRequest::parse(two).is_ok(), "in two objects it is two fields");
     }
 
     #[test]

@@ -42,7 +42,8 @@ impl<E: Engine> Call<E> {
                 send(self.reply, &answer);
             }
             SessionTask::Change { agent, change } => {
-                let answer = match self.engine.change_session(&agent, &change) {
+                let changed = self.engine.change_session(&agent, &change);
+                let answer = match changed.and_then(|it| masked_value(&self.engine, &it)) {
                     Ok(session) => Answer::json(&session),
                     Err(error) => refusal(&self.engine, &error),
                 };
@@ -75,10 +76,15 @@ impl<E: Engine> Call<E> {
 
 /// As JSON, with no known secret in its texts.
 fn masked(engine: &impl Engine, document: &impl Serialize) -> Result<String> {
-    let what = "write an answer";
-    let mut value = serde_json::to_value(document).during(Kind::Internal, what)?;
+    let value = masked_value(engine, document)?;
+    serde_json::to_string(&value).during(Kind::Internal, "write an answer")
+}
+
+fn masked_value(engine: &impl Engine, document: &impl Serialize) -> Result<Value> {
+    let value = serde_json::to_value(document);
+    let mut value = value.during(Kind::Internal, "write an answer")?;
     mask(engine, &mut value);
-    serde_json::to_string(&value).during(Kind::Internal, what)
+    Ok(value)
 }
 
 fn mask(engine: &impl Engine, value: &mut Value) {

@@ -207,6 +207,22 @@ fn a_turn_is_called_off_by_its_session() {
 }
 
 #[test]
+fn what_a_client_said_is_told_back_without_a_secret() {
+    let api = Api::new();
+    let name = "PATCH /api/agents/assistant/sessions/named/name";
+    let (status, text) = api.ask(name, r#"{"name":"a s3cret"}"#);
+    assert!(status == 200 && text.contains(r#""name":"a •••""#), "{text}");
+    for (line, body) in [
+        (name, r#"{"s3cret":1}"#),
+        ("POST /api/agents/assistant/prompt", r#"{"s3cret":1}"#),
+        ("GET /api/agents/assistant/sessions?s3cret=1", ""),
+        ("GET /api/usage?s3cret=1", ""),
+    ] {
+        api.refuses(line, body, 400, "`•••`");
+    }
+}
+
+#[test]
 fn the_gateway_itself_is_looked_at_and_started_afresh() {
     let api = Api::new();
     api.check("GET /api/config", "", 200, json!({ "agents": {} }));

@@ -283,6 +283,11 @@ impl Engine for Small {
 
     fn change_session(&self, agent: &str, change: &SessionChange) -> Result<Listed> {
         self.tell(format!("{agent}: {change:?}"));
+        if let SessionChange::Name { session, name } = change
+            && session == "named"
+        {
+            return Ok(Listed { name: Some(name.clone()), ..Listed::default() });
+        }
         Err(Error::new(Kind::Conflict, "a turn is running"))
     }
 

@@ -36,6 +36,53 @@ fn a_provider_in_use_plays_back() {
     );
 }
 
+#[test]
+fn a_fallback_is_checked_as_the_model_is() {
+    let check = |fallbacks: Value, what: &str| {
+        let config = with("/agents/a/fallbackModels", fallbacks);
+        let findings = Case::new().findings(config.to_string().as_bytes());
+        assert!(findings.contains(what), "{what:?} is not in {findings}");
+    };
+    let other = json!({"provider": "demo", "model": "n"});
+    check(
+        json!([other, {"provider": "dmeo", "model": "m"}]),
+        "agents.a.fallbackModels[1].provider: there is no provider `dmeo`; did you mean `demo`?",
+    );
+    check(json!([{"provider": "x", "model": "m"}]), "no provider `x`; llm.providers holds demo");
+    let same = json!({"provider": "demo", "model": "m", "thinkingLevel": "high"});
+    check(
+        json!([other, same]),
+        "warning: agents.a.fallbackModels[1]: `demo/m` is agents.a.model already",
+    );
+    check(
+        json!([other, other]),
+        "warning: agents.a.fallbackModels[1]: `demo/n` is agents.a.fallbackModels[0] already",
+    );
+    check_accepted("/agents/a/fallbackModels", json!([other]));
+}
+
+#[test]
+fn a_url_that_lacks_its_scheme_is_told_with_it() {
+    for (given, meant) in [
+        ("127.0.0.1:28181/v1", "write `http://127.0.0.1:28181/v1`"),
+        ("localhost:28181/v1", "write `http://localhost:28181/v1`"),
+        ("localhost", "write `http://localhost`"),
+        ("[::1]:80/v1", "write `http://[::1]:80/v1`"),
+        ("10.0.0.7:8080", "write `http://10.0.0.7:8080`"),
+        ("//api.example.org/v1", "write `https://api.example.org/v1`"),
+        ("api.example.org/v1", "write `https://api.example.org/v1`"),
+        ("ftp://example.org/v1", "must be a URL that begins with http:// or https://"),
+        ("http:///v1", "must be a URL"),
+        ("http:/127.0.0.1/v1", "must be a URL"),
+        ("a b", "must be a URL that begins with http:// or https://"),
+    ] {
+        check_server_refused(json!({"baseUrl": given}), meant);
+    }
+    let config = with("/llm/providers/demo", json!({"baseUrl": "me:pass@host/v1"}));
+    let findings = Case::new().findings(config.to_string().as_bytes());
+    assert!(findings.contains("must ") && !findings.contains("pass@"), "{findings}");
+}
+
 /// A provider that is a server, with these fields beside its `baseUrl`.
 fn server(fields: Value) -> Value {
     let mut provider = json!({"baseUrl": "http://127.0.0.1:1/v1/"});

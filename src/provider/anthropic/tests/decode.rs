@@ -97,7 +97,6 @@ fn a_call_without_arguments_has_an_empty_object() {
     let none = json!({});
     let begun = block(0, tool_use("a", none.clone()));
     check_calls(&[begun.clone(), stop(0)], &[("a", none.clone())]);
-    check_calls(std::slice::from_ref(&begun), &[("a", none.clone())]);
     check_calls(&[begun.clone(), arguments(0, ""), stop(0)], &[("a", none.clone())]);
     check_calls(&[begun, arguments(0, "{}"), stop(0)], &[("a", none.clone())]);
     let nothing = json!({"type": "tool_use", "id": "a", "name": "exec", "input": null});
@@ -211,6 +210,34 @@ fn the_words_for_an_end() {
 }
 
 #[test]
+fn a_call_whose_block_did_not_end_is_run_only_if_all_says_that_it_is_whole() {
+    let begun = block(0, tool_use("a", json!({})));
+    let open = [begun.clone(), arguments(0, "{\"n\":1}")];
+    let closed = [&open[..], &[stop(0)]].concat();
+    let unsaid = |events: &[Value]| stream(&[&[start()], events, &[end()]].concat());
+    let want = json!([{"type": "toolCall", "id": "a", "name": "exec", "arguments": {"n": 1}}]);
+    for whole in [
+        whole(&open, "tool_use"),
+        whole(&closed, "tool_use"),
+        whole(&closed, "zzz"),
+        unsaid(&closed),
+    ] {
+        check(&whole, want.clone(), StopReason::ToolUse);
+    }
+    let not_whole = "a tool call that is not whole (its block did not end)";
+    for cut in [
+        whole(&open, "zzz"),
+        whole(&open, "end_turn"),
+        unsaid(&open),
+        whole(std::slice::from_ref(&begun), "tool_use"),
+        unsaid(std::slice::from_ref(&begun)),
+    ] {
+        check_fault(&cut, "cut", not_whole, "");
+    }
+    check(&whole(&open, "max_tokens"), want, StopReason::Length);
+}
+
+#[test]
 fn an_end_without_an_answer() {
     check(&whole(&[], "end_turn"), json!([]), StopReason::Stop);
     check_fault(&whole(&[], "model_context_window_exceeded"), "context_length", "acme", "");
@@ -288,7 +315,8 @@ fn thinking_at_the_start_of_the_text_is_thinking() {
     let want = json!([{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "a"}]);
     check(&whole(&events, "end_turn"), want, StopReason::Stop);
     // What was held back comes before the call, not behind it.
-    let events = [&begun[..], &[text(0, "<th"), block(1, tool_use("c", json!({})))]].concat();
+    let events =
+        [&begun[..], &[text(0, "<th"), block(1, tool_use("c", json!({}))), stop(1)]].concat();
     let want = json!([{"type": "text", "text": "<th"},
         {"type": "toolCall", "id": "c", "name": "exec", "arguments": {}}]);
     check(&whole(&events, "tool_use"), want, StopReason::ToolUse);

@@ -76,7 +76,8 @@ fn what_is_said_of_a_block_without_a_start_is_not_lost() {
     check(&whole(&events, "end_turn"), said("a"), StopReason::Stop);
     let events = [block(0, json!({"text": "a"}))];
     check(&whole(&events, "end_turn"), said("a"), StopReason::Stop);
-    check_calls(&[block(0, json!({"id": "a", "name": "exec", "input": {}}))], &[("a", json!({}))]);
+    let events = [block(0, json!({"id": "a", "name": "exec", "input": {}})), stop(0)];
+    check_calls(&events, &[("a", json!({}))]);
     let events = [block(0, tool_use("a", json!({}))), arguments(0, "{}"), text(0, "b")];
     let call = json!({"type": "toolCall", "id": "a", "name": "exec", "arguments": {}});
     check(&whole(&events, ""), json!([call, {"type": "text", "text": "b"}]), StopReason::ToolUse);
@@ -153,7 +154,7 @@ fn indices_may_be_anything() {
 fn arguments_too_deep_are_told_of_in_every_form() {
     let text = [block(0, tool_use("a", json!({}))), arguments(0, ARGUMENTS)];
     let object = [block(0, tool_use("a", json!(ARGUMENTS)))];
-    check_too_deep([&whole(&text, ""), &whole(&object, "")], answer_of);
+    check_too_deep([&whole(&text, "tool_use"), &whole(&object, "tool_use")], answer_of);
 }
 
 #[test]

@@ -79,13 +79,22 @@ fn text_comes_in_pieces() {
 /// The protocol has it where arguments are asked for in pieces, which we never do.
 #[test]
 fn a_call_of_which_more_is_to_come_cuts_the_answer() {
-    let call = |goes_on: bool| {
-        parts(json!([{"functionCall": {"id": "a", "name": "exec", "willContinue": goes_on}}]))
+    let call = |field: &str, goes_on: Value| {
+        parts(json!([{"functionCall": {"id": "a", "name": "exec", field: goes_on}}]))
     };
     let want = json!([called("a", "exec", json!({}))]);
-    check(&[call(true), finish("STOP")], want.clone(), StopReason::Length);
-    check(&[call(false), finish("STOP")], want, StopReason::ToolUse);
-    check_fault(&stream(&[text("a"), call(true)]), "cut", "cut off", "a");
+    for field in ["willContinue", "will_continue"] {
+        for set in [json!(true), json!("true"), json!("True"), json!(1), json!("1")] {
+            let cut = stream(&[text("a"), call(field, set.clone()), finish("STOP")]);
+            check_fault(&cut, "cut", "a tool call that is not whole (`willContinue`)", "a");
+            let at_limit = [call(field, set), finish("MAX_TOKENS")];
+            check(&at_limit, want.clone(), StopReason::Length);
+        }
+        for unset in [json!(false), json!("false"), json!(0), json!(null), json!("")] {
+            check(&[call(field, unset), finish("STOP")], want.clone(), StopReason::ToolUse);
+        }
+    }
+    check_fault(&stream(&[text("a"), call("willContinue", json!(true))]), "cut", "cut off", "a");
 }
 
 #[test]

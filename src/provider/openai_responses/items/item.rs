@@ -36,6 +36,8 @@ pub(super) struct Item {
     /// Arguments that came with its beginning, in case they come nowhere else.
     pub(super) spare: String,
     pub(super) has_ended: bool,
+    /// Of a call, whether its server said that all of it had come.
+    pub(super) is_whole: bool,
 }
 
 /// A part of an item: of its summary or its content, and which.
@@ -55,7 +57,14 @@ impl Item {
             is_told: false,
             spare: String::new(),
             has_ended: false,
+            is_whole: false,
         }
+    }
+
+    /// Whether it is a call of which nobody knows whether all has come: no word
+    /// said so, and arguments, which do by themselves, there are none.
+    pub(super) fn is_open_call(&self) -> bool {
+        self.is_told && !self.is_whole && self.heard.is_empty()
     }
 
     /// Whether an item of these ids is another one than this, though its place
@@ -87,10 +96,24 @@ impl Kind {
     }
 }
 
-/// Whether its server says of an item that stands here as a whole that it is not.
-/// Some leave it "in progress" for good, which says nothing.
-pub(super) fn is_cut(item: &Value) -> bool {
-    ["incomplete", "failed", "cancelled"].contains(&text(item, "status"))
+/// What is wrong with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Lack {
+    /// It is incomplete, as where the output limit cuts it.
+    Incomplete,
+    /// It came to nothing, or never to its end.
+    Broken(&'static str),
+}
+
+/// What its server says of an item that stands here as a whole and is not. Some
+/// leave it "in progress" for good, which says nothing.
+pub(super) fn lack_of(item: &Value) -> Option<Lack> {
+    match text(item, "status") {
+        "incomplete" => Some(Lack::Incomplete),
+        "failed" => Some(Lack::Broken("`failed`")),
+        "cancelled" => Some(Lack::Broken("`cancelled`")),
+        _ => None,
+    }
 }
 
 /// Which part of its item an event is of, where it says so.

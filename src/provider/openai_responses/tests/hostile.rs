@@ -176,6 +176,47 @@ fn pieces_that_were_lost_at_the_end_of_an_item_are_taken_from_the_whole() {
 }
 
 #[test]
+fn arguments_that_contradict_their_pieces_count_as_they_stand_at_the_end() {
+    let item = call("fc_1", "c1", ONE);
+    let whole = json!({"item_id": "fc_1", "output_index": 0, "arguments": ONE});
+    let whole = event("function_call_arguments.done", whole);
+    let want = ["c1 {\"x\":1}"];
+    for pieces in ["{\"x\":2}", "{\"x\":12345}", "{\"x\": 1}", "{\"y", "nonsense"] {
+        let begun = added(0, &item) + &more("fc_1", 0, pieces);
+        check(&(begun.clone() + &whole + &completed(&[])), &want);
+        check(&(begun.clone() + &whole + &done(0, &item) + &completed(&[])), &want);
+        check(&(begun.clone() + &done(0, &item) + &completed(&[])), &want);
+        check(&(begun + &completed(std::slice::from_ref(&item))), &want);
+    }
+    // Where the end says nothing of them, what came stands.
+    let silent = done(0, &call("fc_1", "c1", "")) + &completed(&[]);
+    check(&(added(0, &item) + &more("fc_1", 0, ONE) + &silent), &want);
+}
+
+#[test]
+fn a_call_that_never_ended_and_has_no_arguments_is_not_run() {
+    let item = |status: Option<&str>| {
+        let mut item = call("fc_1", "c1", "");
+        item["status"] = json!(status);
+        item
+    };
+    let begun = text("a") + &added(0, &item(Some("in_progress")));
+    for end in [completed(&[]), completed(&[item(Some("in_progress"))])] {
+        check_fault(&(begun.clone() + &end), "cut", "not whole (it never ended)", Some("a"));
+    }
+    let want = ["a", "c1 {}"];
+    let no_arguments = json!({"item_id": "fc_1", "output_index": 0, "arguments": ""});
+    let whole = event("function_call_arguments.done", no_arguments);
+    check(&(begun.clone() + &whole + &completed(&[])), &want);
+    check(&(begun.clone() + &done(0, &item(Some("in_progress"))) + &completed(&[])), &want);
+    for status in [None, Some("completed")] {
+        check(&(begun.clone() + &completed(&[item(status)])), &want);
+    }
+    // Arguments say by themselves whether they are whole.
+    check(&(begun + &more("fc_1", 0, ONE) + &completed(&[])), &["a", "c1 {\"x\":1}"]);
+}
+
+#[test]
 fn what_comes_after_the_end_is_not_run() {
     let call = streamed(1, &call("fc_1", "c1", ONE));
     check(&(text("a") + &completed(&[]) + &call), &["a"]);

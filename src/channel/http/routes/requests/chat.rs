@@ -217,7 +217,7 @@ fn temperature(value: Value) -> Checked<f64> {
     value.as_f64().filter(|it| *it >= 0.0).ok_or_else(|| "must be a number from 0 on".into())
 }
 
-fn yes_or_no(value: Value) -> Checked<bool> {
+pub(super) fn yes_or_no(value: Value) -> Checked<bool> {
     value.as_bool().ok_or_else(|| "must be true or false".into())
 }
 
