@@ -238,10 +238,8 @@ fn what_is_not_built_is_refused_by_name() {
     }
     let notes = format!("path: '{}/examples/notes'", env!("CARGO_MANIFEST_DIR"));
     for (field, path) in [
-        ("command: ['x']", "command"),
         ("url: 'http://x'", "url"),
         ("headers: {}", "headers"),
-        ("onHookFailure: 'allow'", "onHookFailure"),
     ] {
         let plugins = format!("plugins: {{ notes: {{ {notes}, {field} }} }},");
         refused(&world, &sound(&plugins, "", ""), &format!("plugins.notes.{path}"), not_yet);
@@ -250,9 +248,8 @@ fn what_is_not_built_is_refused_by_name() {
     fs::write(world.config_file(), sound("guards: {},", "", "")).expect("written");
     let done = world.run(["gateway", "start"]).expect(78);
     assert!(done.stderr.contains("guards") && done.stderr.contains(not_yet), "{}", done.stderr);
-    // Plugins that are not of the `run` form.
+    // Plugins of other forms than `run` and `command`.
     for form in [
-        json!({"command": ["./x"]}),
         json!({"entry": "index.ts"}),
         json!({"builtin": "git"}),
         json!({"tools": [{"name": "x", "description": "x", "run": ["./x"]}], "provides": {"channel": true}}),
