@@ -27,7 +27,7 @@ use process::Process;
 use streams::{Over, Streams};
 
 use super::connection::{Connection, Unanswered};
-use super::mcp;
+use super::mcp::server::Server;
 use super::rpc::Refusal;
 use super::run::Asker;
 use crate::error::{Error, Kind, Result};
@@ -92,7 +92,7 @@ struct Shared {
     data_dir: Option<PathBuf>,
     stopped: Cancel,
     state: Mutex<State>,
-    mcp: Arc<mcp::Server>,
+    mcp: Arc<Server>,
 }
 
 /// Where a plugin stands.
@@ -116,7 +116,7 @@ pub struct Session {
     /// What it says of itself.
     pub greeting: Greeting,
     /// What is kept of it as a plain MCP server.
-    pub mcp: Arc<mcp::Server>,
+    pub mcp: Arc<Server>,
     /// Unlike that of every other process of this plugin.
     pub process: u64,
 }
@@ -144,7 +144,7 @@ impl Host {
     }
 
     /// What is kept of it as a plain MCP server.
-    pub fn mcp(&self) -> &mcp::Server {
+    pub fn mcp(&self) -> &Server {
         &self.shared.mcp
     }
 

@@ -1,5 +1,5 @@
 //! Plain MCP servers as plugins: what a server lists is one tool of beige,
-//! with a command for each of its own. [`Server`] is what is kept of one over
+//! with a command for each of its own. [`server::Server`] is what is kept of one over
 //! all its processes; [`call`] is one call of it. What to ask and what an
 //! answer means is decided in the modules below, which are pure.
 //!
@@ -12,18 +12,19 @@ mod check;
 mod help;
 mod result;
 mod schema;
+pub mod server;
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
 use arguments::Asked;
-use breaker::{Breaker, Outcome};
+use breaker::Outcome;
 use catalog::{Catalog, Listed, Pages};
 use result::Answered;
 use schema::Schema;
+use server::Server;
 
 use super::Tool;
 use super::ask;
@@ -41,24 +42,6 @@ const CANCELLING: Duration = Duration::from_secs(1);
 
 /// Exit code of a command that makes no sense.
 const MISUSED: i32 = 2;
-
-/// What is kept of a plain MCP server over all its processes.
-#[derive(Debug, Default)]
-pub struct Server {
-    shelf: Mutex<Shelf>,
-    breaker: Mutex<Breaker>,
-    next_progress: AtomicU64,
-}
-
-/// The list of tools.
-#[derive(Debug, Default)]
-struct Shelf {
-    /// Counts what makes the list an old one.
-    version: u64,
-    is_current: bool,
-    /// Also an old one, for who asks nobody.
-    catalog: Option<Arc<Catalog>>,
-}
 
 /// One call: of which tool, by whom.
 struct Talk<'a> {
@@ -132,7 +115,7 @@ impl Talk<'_> {
         call: &RunCall<'_>,
         cap: usize,
     ) -> Result<Output, Failure> {
-        let token = self.server.next_progress.fetch_add(1, Ordering::Relaxed);
+        let token = self.server.progress_token();
         let params = json!({
             "name": listed.name, "arguments": arguments, "_meta": {"progressToken": token},
         });
@@ -164,11 +147,9 @@ impl Talk<'_> {
 
     /// The list as it stands, asked for if it is not known.
     fn catalog(&self) -> Result<Arc<Catalog>, Failure> {
-        let version = match &*self.server.shelf() {
-            Shelf { is_current: true, catalog: Some(catalog), .. } => {
-                return Ok(Arc::clone(catalog));
-            }
-            shelf => shelf.version,
+        let version = match self.server.current() {
+            Ok(catalog) => return Ok(catalog),
+            Err(version) => version,
         };
         let until = Instant::now() + LISTING.min(self.tool.timeout);
         let (mut pages, mut cursor) = (Pages::default(), None);
@@ -258,69 +239,9 @@ fn misused(name: &str, listed: &Listed, wrong: &[String]) -> String {
     text
 }
 
-impl Server {
-    /// What is known of its tools is old: it is asked for anew when it is
-    /// needed. The number that this gets is unlike all before it.
-    pub(super) fn outdate(&self) -> u64 {
-        let mut shelf = self.shelf();
-        shelf.version += 1;
-        shelf.is_current = false;
-        shelf.version
-    }
-
-    /// Its tools as lines of the system prompt, in the order of their names;
-    /// `None` before it was asked for them. Asks nobody.
-    pub(super) fn commands(&self, name: &str) -> Option<Vec<String>> {
-        let catalog = self.shelf().catalog.clone()?;
-        Some(help::commands(name, &catalog))
-    }
-
-    /// A list that was outdated while it came is better than none for who
-    /// asks nobody; it stands in for no newer one.
-    fn keep(&self, version: u64, catalog: &Arc<Catalog>) {
-        let mut shelf = self.shelf();
-        if !shelf.is_current {
-            shelf.is_current = shelf.version == version;
-            shelf.catalog = Some(Arc::clone(catalog));
-        }
-    }
-
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn breaker(&self) -> MutexGuard<'_, Breaker> {
-        self.breaker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_list_that_was_outdated_while_it_came_serves_the_prompt_alone() {
-        let (server, list) = (Server::default(), Arc::default());
-        let asked = server.outdate();
-        let now = server.outdate();
-        server.keep(asked, &list);
-        assert!(!server.shelf().is_current);
-        assert!(server.commands("p").is_some());
-        server.keep(now, &list);
-        server.keep(asked, &list);
-        assert!(server.shelf().is_current);
-    }
-
-    #[test]
-    fn the_prompt_keeps_an_old_list_until_there_is_a_new_one() {
-        let server = Server::default();
-        assert_eq!(server.commands("p"), None);
-        server.keep(0, &Arc::default());
-        let known = server.commands("p");
-        assert!(known.is_some());
-        server.outdate();
-        assert_eq!(server.commands("p"), known);
-    }
 
     #[test]
     fn what_was_begun_as_a_task_has_a_name() {

@@ -237,10 +237,7 @@ fn what_is_not_built_is_refused_by_name() {
         refused(&world, &sound(&format!("{field},"), "", ""), path, not_yet);
     }
     let notes = format!("path: '{}/examples/notes'", env!("CARGO_MANIFEST_DIR"));
-    for (field, path) in [
-        ("url: 'http://x'", "url"),
-        ("headers: {}", "headers"),
-    ] {
+    for (field, path) in [("url: 'http://x'", "url"), ("headers: {}", "headers")] {
         let plugins = format!("plugins: {{ notes: {{ {notes}, {field} }} }},");
         refused(&world, &sound(&plugins, "", ""), &format!("plugins.notes.{path}"), not_yet);
     }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::complaints::Complaints;
 use super::{Desk, Request};
 use crate::plugin::connection::Connection;
-use crate::plugin::mcp;
+use crate::plugin::mcp::server::Server;
 use crate::plugin::rpc::lines::{Line, Lines};
 use crate::plugin::rpc::{self, LONGEST, Message, Refusal};
 use crate::secret::Redactor;
@@ -30,7 +30,7 @@ pub(super) struct Hearing {
     redactor: Redactor,
     connection: Arc<Connection>,
     desk: Arc<dyn Desk>,
-    mcp: Arc<mcp::Server>,
+    mcp: Arc<Server>,
     lines: Lines,
     /// Dropped before the crew: that calls off what its workers wait for.
     open: Arc<Open>,
@@ -47,7 +47,7 @@ impl Hearing {
         redactor: &Redactor,
         connection: Arc<Connection>,
         desk: Arc<dyn Desk>,
-        mcp: Arc<mcp::Server>,
+        mcp: Arc<Server>,
     ) -> Self {
         Self {
             plugin: plugin.to_owned(),
