@@ -152,7 +152,6 @@ impl Engine {
         }
     }
 
-    /// Tells of a session that this prompt begins, and of the model where the
     /// Tells of a session that this prompt begins, and of the prompt's own model
     /// where that is another than the session's.
     pub(super) fn tell_of_beginning(

@@ -1,7 +1,7 @@
 //! The only way to run anything: [`Toolbox::run`] asks policy and the plugins
 //! that guard, writes the audit line, acts, finishes the line, and lets plugins
-//! see the result. Front ends, turns and the agents'
-//! sockets all come through here; no path goes round it.
+//! see the result. Front ends, turns and the agents' sockets all come through
+//! here; no path goes round it.
 
 mod call;
 mod calls;
@@ -89,8 +89,8 @@ impl Toolbox {
     }
 
     /// Runs one call: policy, the plugins that guard, the audit line before, the
-    /// act, the audit line after, the plugins that see results. What the call's own tool answers, failures included, is an
-    /// [`Answer`]; an error means that nothing ran (no such agent, arguments
+    /// act, the audit line after, the plugins that see results. What the call's
+    /// own tool answers, failures included, is an [`Answer`]; an error means that nothing ran (no such agent, arguments
     /// wrong, denied, no audit line could be written, no sandbox), that it was
     /// called off, or that the sandbox broke under it.
     pub fn run(&self, caller: &Caller, call: Call<'_>, cancel: &Cancel) -> Result<Answer> {
