@@ -90,9 +90,10 @@ impl Toolbox {
 
     /// Runs one call: policy, the plugins that guard, the audit line before, the
     /// act, the audit line after, the plugins that see results. What the call's
-    /// own tool answers, failures included, is an [`Answer`]; an error means that nothing ran (no such agent, arguments
-    /// wrong, denied, no audit line could be written, no sandbox), that it was
-    /// called off, or that the sandbox broke under it.
+    /// own tool answers, failures included, is an [`Answer`]; an error means that
+    /// nothing ran (no such agent, arguments wrong, denied, refused by a plugin,
+    /// no audit line could be written, no sandbox), that it was called off, or
+    /// that the sandbox broke under it.
     pub fn run(&self, caller: &Caller, call: Call<'_>, cancel: &Cancel) -> Result<Answer> {
         self.checked_run(caller, call, cancel).map_err(|it| self.masked_error(it))
     }
