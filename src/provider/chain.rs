@@ -553,7 +553,7 @@ mod tests {
         }
         // It hides nothing of why it was come to.
         let ours = Err((Fault::Ours("ours".into()), false));
-        let end = check(Script::default(), vec![refused(), ours], "a, to b, b");
+        let end = check(Script::default(), vec![refused(), ours], "a, to b (no), b");
         let told = "p/b: ours\nBefore it failed:\n- p/a: no";
         assert_eq!(end, Some(End::Failed(Fault::Ours(told.into()))));
         assert_eq!(check(Script::default(), vec![], "a"), Some(End::Halted("no more".into())));
