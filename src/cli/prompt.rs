@@ -79,9 +79,9 @@ JSON), the reason on standard error, and all that was said and done in the
 session. Text of a model that failed before another answered is no part of the
 answer; at a terminal, where it was seen, a line below it says so.
 
-Exit codes: 0 answered, 1 failed, 2 usage, 3 its end was not heard (it may go on:
-see the session before you ask again), 78 bad configuration, 130 and 143 by a
-signal.
+Exit codes: 0 answered, 1 failed, 2 usage, 3 its end was not heard (it may go
+on: see the session before you ask again), 78 bad configuration, 130 and 143 by
+a signal.
 ",
     takes: Takes {
         flags: &[

@@ -265,7 +265,8 @@ fn show(store: &Store, session: &str, redactor: &Redactor) -> Result<()> {
     let found = store.find(None, session)?;
     present(&heading(&masked(store.listed(&found), redactor)))?;
     let more = store.history(&found, &shown(), &mut |told| {
-        present(&redactor.mask(&for_people(&told))).map(|()| true)
+        let parts = for_people(told);
+        parts.iter().try_for_each(|it| present(&redactor.mask(it))).map(|()| true)
     })?;
     if more {
         tell(&format!(
@@ -294,57 +295,58 @@ fn heading(session: &Listed) -> String {
     )
 }
 
-/// A message under a line that says whose it is.
-fn for_people(told: &Told) -> String {
-    let (who, body) = match &told.message {
-        Message::User(it) => ("user".to_owned(), content(&it.content)),
+/// A line that says whose a message is, and the message.
+fn for_people(told: Told) -> [String; 2] {
+    let (who, body) = match told.message {
+        Message::User(it) => ("user".to_owned(), content(it.content)),
         Message::Assistant(it) => {
-            let mut end =
-                it.error_message.as_ref().map(|it| format!("[{it}]\n")).unwrap_or_default();
+            let mut end = it.error_message.map(|it| format!("[{it}]\n")).unwrap_or_default();
             if it.stop_reason == StopReason::Length {
                 end.push_str(&format!("[{CUT_AT_LIMIT}]\n"));
             }
-            (format!("assistant {}/{}", it.provider, it.model), blocks(&it.content) + &end)
+            (format!("assistant {}/{}", it.provider, it.model), blocks(it.content) + &end)
         }
         Message::ToolResult(it) => {
             let failed = if it.is_error { ", an error" } else { "" };
-            (format!("result of {}{failed}", it.tool_name), content(&it.content))
+            (format!("result of {}{failed}", it.tool_name), content(it.content))
         }
         Message::BashExecution(it) => {
-            ("command".to_owned(), format!("{}\n{}", it.command, ended(&it.output)))
+            ("command".to_owned(), format!("{}\n{}", it.command, ended(it.output)))
         }
-        Message::Custom(it) => (format!("note {}", it.custom_type), content(&it.content)),
-        Message::BranchSummary(it) => ("summary of a branch".to_owned(), ended(&it.summary)),
-        Message::CompactionSummary(it) => ("compacted to".to_owned(), ended(&it.summary)),
+        Message::Custom(it) => (format!("note {}", it.custom_type), content(it.content)),
+        Message::BranchSummary(it) => ("summary of a branch".to_owned(), ended(it.summary)),
+        Message::CompactionSummary(it) => ("compacted to".to_owned(), ended(it.summary)),
         Message::Unknown(it) => ("unknown".to_owned(), format!("{it}\n")),
     };
     let (who, when) = (in_one_line(who.trim_end()), in_one_line(&told.timestamp));
-    format!("\n--- {who}  {when}\n{body}")
+    [format!("\n--- {who}  {when}\n"), body]
 }
 
-fn content(content: &Content) -> String {
+fn content(content: Content) -> String {
     match content {
         Content::Text(text) => ended(text),
         Content::Blocks(all) => blocks(all),
     }
 }
 
-fn blocks(all: &[Block]) -> String {
-    let block = |it: &Block| match it {
-        Block::Text(it) => ended(&it.text),
+fn blocks(all: Vec<Block>) -> String {
+    let block = |it: Block| match it {
+        Block::Text(it) => ended(it.text),
         Block::Thinking(it) if it.thinking.is_empty() => String::new(),
-        Block::Thinking(it) => format!("(thinking) {}", ended(&it.thinking)),
+        Block::Thinking(it) => format!("(thinking) {}", ended(it.thinking)),
         Block::ToolCall(it) => format!("-> {} {}\n", in_one_line(&it.name), it.arguments),
         Block::Image(it) => format!("[image {}, {} bytes]\n", it.mime_type, it.data.len() / 4 * 3),
         Block::Unknown(it) => format!("{it}\n"),
     };
-    all.iter().map(block).collect()
+    all.into_iter().map(block).collect()
 }
 
 /// With a newline at its end, unless it is empty.
-fn ended(text: &str) -> String {
-    let newline = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-    format!("{text}{newline}")
+fn ended(mut text: String) -> String {
+    if !text.is_empty() && !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
 }
 
 fn export(store: &Store, session: &str, file: Option<&Path>) -> Result<()> {

@@ -118,6 +118,8 @@ pub(super) fn read_at(
     into: &mut Vec<u8>,
 ) -> io::Result<()> {
     into.clear();
+    // Grown by doubling, a long line takes up to twice its room.
+    into.reserve_exact(usize::try_from(length).map_err(io::Error::other)?);
     file.seek(SeekFrom::Start(start))?;
     let read = file.take(length).read_to_end(into)?;
     if read as u64 == length {

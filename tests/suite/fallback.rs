@@ -575,7 +575,7 @@ fn a_session_is_answered_by_the_model_that_was_chosen_for_it() {
     assert_eq!(choose(&world, &id_of(json!("api:2")), &n).0, 200);
     assert_eq!(world.answer("api:2", "go"), "other");
     let (status, answer) = choose(&world, &id_of(Value::Null), &n);
-    assert!(status == 404 && answer["error"].to_string().contains("resume"), "{answer}");
+    assert!(status == 409 && answer["error"].to_string().contains("resume"), "{answer}");
     // An id that is mistyped is not taken for a key that nobody will ever use.
     let id = id_of(json!("api:2"));
     let (start, last) = id.split_at(id.len() - 1);
