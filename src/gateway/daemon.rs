@@ -73,9 +73,8 @@ impl HomeLock {
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(error).during(Kind::Internal, what),
             }
-            let holder = read_holder(&mut file);
-            let hopeless = holder.role == Role::Gateway && role == Role::Gateway;
-            let limit = if hopeless { LOOK_LIMIT } else { limit };
+            let holder = named_holder(&mut file, &path);
+            let limit = if is_hopeless(role, holder) { LOOK_LIMIT } else { limit };
             if started.elapsed() >= limit {
                 return Err(held(home, holder));
             }
@@ -108,16 +107,19 @@ impl HomeLock {
         match file.try_lock_shared() {
             Ok(()) => Ok(None),
             Err(TryLockError::WouldBlock) => {
-                let holder = read_holder(&mut file);
-                // Until the holder has written, the file names the one before.
-                let pid = holder.pid.filter(|it| has_open(*it, &home.pid_file()));
-                Ok(Some(Holder { pid, ..holder }))
+                Ok(Some(named_holder(&mut file, &home.pid_file())))
             }
             Err(TryLockError::Error(error)) => {
                 Err(error).during(Kind::Internal, format!("lock {}", home.pid_file().display()))
             }
         }
     }
+}
+
+/// Whether nobody need wait: a gateway that has said so holds the home for its
+/// life. A holder without a name may be a prompt that is about to write its own.
+fn is_hopeless(role: Role, holder: Holder) -> bool {
+    role == Role::Gateway && holder.role == Role::Gateway && holder.pid.is_some()
 }
 
 fn try_both(file: &File, folder: &File) -> std::result::Result<(), TryLockError> {
@@ -151,6 +153,13 @@ fn write_holder(file: &mut File, role: Role) -> std::io::Result<()> {
     file.set_len(0)?;
     file.seek(SeekFrom::Start(0))?;
     writeln!(file, "{} {name}", std::process::id())
+}
+
+/// Who holds the lock, with a process id only if that process can be it: until
+/// the holder has written, the file names the one before.
+fn named_holder(file: &mut File, path: &Path) -> Holder {
+    let holder = read_holder(file);
+    Holder { pid: holder.pid.filter(|it| has_open(*it, path)), ..holder }
 }
 
 /// A holder that has not written yet counts as a gateway that starts.
@@ -256,6 +265,21 @@ mod tests {
         // longer; a prompt waits for anyone.
         let next = HomeLock::take(&home, Role::Prompt, Duration::from_secs(60), &never);
         assert!(next.is_ok(), "{next:?}");
+        std::fs::remove_dir_all(home.root()).expect("removed");
+    }
+
+    #[test]
+    fn a_holder_that_has_not_written_its_name_is_waited_for() {
+        let home = home("nameless");
+        for before in ["", "1 gateway\n"] {
+            std::fs::write(home.pid_file(), before).expect("written");
+            let lock = File::open(home.pid_file()).expect("there");
+            lock.lock().expect("free");
+            let (limit, started) = (LOOK_LIMIT * 2, Instant::now());
+            let taken = HomeLock::take(&home, Role::Gateway, limit, &Cancel::never());
+            assert_eq!(taken.expect_err("held").kind(), Kind::Conflict);
+            assert!(started.elapsed() >= limit, "given up on `{before}`");
+        }
         std::fs::remove_dir_all(home.root()).expect("removed");
     }
 
