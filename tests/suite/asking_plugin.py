@@ -79,6 +79,8 @@ def hook(id, params):
     """Asks back while it is asked, where a prompt says so."""
     event = params["event"]
     result = {}
+    with open("heard.jsonl", "a", encoding="utf-8") as heard:
+        heard.write(json.dumps([params["hook"], event["sessionKey"]]) + "\n")
     if params["hook"] == "prePrompt":
         result = {"message": event["message"]}
         if event["message"].startswith("ask me"):

@@ -551,3 +551,19 @@ fn a_channel_that_does_not_run_takes_nothing_and_a_start_of_a_tool_is_logged() {
     let log = world.gateway_log();
     assert!(log.contains("p: `nested` starts within a call in `socket:a`"), "{log}");
 }
+
+#[test]
+fn who_does_something_to_a_session_is_not_told_of_it() {
+    let server = ModelServer::answering(|_| says("fine"));
+    let hooks = r#""hooks": ["sessionCreated", "sessionDisposed", "modelSwitched"],"#;
+    let world = asking(&server, hooks, "fallbackModels: [{ provider: 'p', model: 'n' }],");
+    let own = json!({"sessionKey": "p:1", "agentName": "a"});
+    result(&world, "session/create", own.clone());
+    result(&world, "session/new", own);
+    let model = json!({"sessionKey": "p:1", "provider": "p", "modelId": "n"});
+    result(&world, "session/model.set", model);
+    result(&world, "session/dispose", json!({"sessionKey": "p:1"}));
+    world.post("/api/agents/a/sessions/new", &json!({"sessionKey": "api:1"}));
+    let heard = fs::read_to_string(world.root.join("p/heard.jsonl")).expect("it was told");
+    assert_eq!(heard, "[\"sessionCreated\", \"api:1\"]\n");
+}
