@@ -18,6 +18,7 @@ use serde_json::Value;
 use program::{argv, find_program, flags};
 use provides::{check_provides, promised};
 
+use crate::plugin::builtins;
 use crate::plugin::fields::{Fields, Findings, kind_of};
 use crate::plugin::hooks::Hook;
 use crate::plugin::settings::Schema;
@@ -118,6 +119,7 @@ pub fn read(folder: &Path) -> Result<Manifest, Vec<String>> {
     let value = read_json(folder).map_err(|it| vec![it])?;
     let folder = folder.canonicalize().map_err(|it| vec![format!("{}: {it}", folder.display())])?;
     let mut findings = Findings::default();
+    let value = builtins::completed(value).map_err(|it| in_file(vec![it]))?;
     let manifest = parse(folder, &value, &mut findings);
     match manifest {
         Some(manifest) if findings.errors.is_empty() => {
@@ -149,6 +151,15 @@ pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
         default_config: Value::Object(serde_json::Map::new()),
         warnings: Vec::new(),
     }
+}
+
+/// The manifest of a plugin inside the binary under that name; its files lie in
+/// `folder`. The error says which there are.
+pub fn of_builtin(name: &str, builtin: &str, folder: &Path) -> Result<Manifest, Vec<String>> {
+    let value = builtins::manifest(builtin, name).map_err(|it| vec![it])?;
+    let mut findings = Findings::default();
+    let manifest = parse(folder.to_owned(), &value, &mut findings);
+    manifest.filter(|_| findings.errors.is_empty()).ok_or(findings.errors)
 }
 
 /// Which form the plugin of a folder has, in a word, also where it is not sound.
@@ -229,8 +240,8 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
             "command",
             "timeoutSeconds",
             "env",
-            // Refused below, by name.
             "builtin",
+            // Refused below, by name.
             "entry",
             // Said by many who write packages; they mean nothing here.
             "version",
@@ -281,12 +292,15 @@ fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
 /// A plugin of a form that is not built would be loaded and do nothing.
 fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
     let has = |key: &str| fields.get(key).is_some();
-    for key in ["builtin", "entry"].into_iter().filter(|it| has(it)) {
-        findings.errors.push(format!(
-            "{key}: not supported by this version; `command`, or `tools` with `run`, is"
-        ));
+    if has("entry") {
+        let what = "entry: not supported by this version; `command`, or `tools` with `run`, is";
+        findings.errors.push(what.into());
     }
-    match (has("tools"), has("command")) {
+    if has("builtin") && (has("tools") || has("command")) {
+        let what = "builtin: a plugin of beige's own has neither `command` nor `tools`";
+        findings.errors.push(what.into());
+    }
+    match (has("tools") && !has("builtin"), has("command") || has("builtin")) {
         (true, true) => findings.errors.push(
             "command: a plugin has either `command` or `tools` with `run`; the server of \
              `command` tells its tools itself, and `provides.tools` names them"
@@ -312,6 +326,9 @@ fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Finding
 
 /// The server of a plugin, if it has one.
 fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option<Server> {
+    if let Some(name) = fields.text("builtin", findings) {
+        return Some(Server { argv: builtins::argv(&name), env: env(fields, findings) });
+    }
     fields.get("command")?;
     let argv = argv(fields, "command", findings)?;
     let (program, args) = argv.split_first()?;
