@@ -99,14 +99,4 @@ fn line(mut text: String) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::plugin::builtins;
-
-    #[test]
-    fn each_that_is_described_does_something() {
-        for name in builtins::names() {
-            assert!(named(name).is_some(), "{name}");
-        }
-    }
-}
+mod tests;
