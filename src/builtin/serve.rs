@@ -58,7 +58,7 @@ impl Desk for Counter {
         }
     }
 
-    fn notice(&self, _: &str, _: &str, _: &Value) {}
+    fn notice(&self, _: &str, _: &Connection, _: &str, _: &Value) {}
 }
 
 impl Counter {
