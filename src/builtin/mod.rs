@@ -29,7 +29,7 @@ pub trait Builtin: Send + Sync {
 fn named(name: &str) -> Option<Box<dyn Builtin>> {
     match name {
         "sessions" => Some(Box::new(sessions::Sessions)),
-        "spawn" => Some(Box::new(spawn::Spawn)),
+        "spawn" => Some(Box::new(spawn::Spawn::default())),
         _ => None,
     }
 }
