@@ -43,6 +43,7 @@ mod models;
 mod oneshots;
 mod output;
 mod planted;
+mod plugin_asks;
 mod plugin_servers;
 mod plugins;
 mod podman;

@@ -43,7 +43,7 @@ fn prompt(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
     if let Some(parent) = &parent {
         believe(asked, parent)?;
     }
-    if asked.is_waited_for(&session) {
+    if parent.as_ref() == Some(&session) || asked.is_waited_for(&session) {
         return Err(waits_for_itself(asked, &session));
     }
     // Whose key it is, before anything is noted under it.
