@@ -7,7 +7,7 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::{
-    World, children_of, is_alive, on_each_runtime, processes_with, some_world, wait_until,
+    World, children_of, is_alive, on_each_runtime, processes_with, signal, some_world, wait_until,
 };
 
 /// Agents `a` and `b` with these plugins; each has all tools.
@@ -56,6 +56,10 @@ fn a_built_in_plugin_needs_no_folder_and_is_a_tool_like_any_other() {
     on_each_runtime(|world| {
         with_sessions(world);
         world.run(["config", "check"]).expect(0);
+        let listed = world.run(["plugins", "list", "--json"]).expect(0).json();
+        let listed = listed.as_array().expect("a list").iter().find(|it| it["name"] == "sessions");
+        let listed = listed.expect("an entry");
+        assert_eq!((&listed["form"], &listed["tools"]), (&json!("builtin"), &json!(["sessions"])));
         world.start_gateway();
         assert!(world.sh("sessions --help").expect(0).text().starts_with("Usage: sessions list"));
         let refused = world.sh("sessions lst").expect(2);
@@ -278,4 +282,30 @@ fn it_is_no_command_for_people() {
     let talk = "{\"id\":1,\"method\":\"ping\"}\n";
     let done = world.run_with_input(["plugin-run", "spawn"], talk.as_bytes()).expect(0);
     assert_eq!(done.json(), json!({"jsonrpc": "2.0", "id": 1, "result": {}}));
+}
+
+#[test]
+fn a_gateway_whose_program_was_replaced_starts_its_plugins_all_the_same() {
+    let world = &some_world();
+    with_sessions(world);
+    let program = world.root.join("beige");
+    let built = env!("CARGO_BIN_EXE_beige");
+    if fs::hard_link(built, &program).is_err() {
+        fs::copy(built, &program).expect("a copy");
+    }
+    let mut command = std::process::Command::new(&program);
+    command.arg("--config").arg(world.config_file()).args(["gateway", "start"]);
+    let started = command.env("BEIGE_HOME", world.home()).env_remove("BEIGE_CONFIG").output();
+    assert!(started.expect("started").status.success());
+    fs::remove_file(&program).expect("removed");
+    fs::write(&program, "#!/bin/sh\nexit 7\n").expect("another");
+    let plugin = || {
+        let ours = processes_with("plugin-run");
+        children_of(world.gateway_pid()).into_iter().find(|it| ours.contains(it))
+    };
+    wait_until("it runs", || plugin().is_some());
+    let first = plugin().expect("a process");
+    signal(first, "KILL");
+    wait_until("it runs again", || plugin().is_some_and(|it| it != first));
+    wait_until("it answers", || world.sh("sessions --help").code == 0);
 }
