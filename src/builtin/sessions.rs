@@ -67,6 +67,11 @@ impl Builtin for Sessions {
             Ok(None) => return Answer::done(HELP.replace("NAME", call.tool)),
             Err(answer) => return answer,
         };
+        if let What::Get(key) = &request.what
+            && let Some(session) = by_key(call, key)
+        {
+            return answer_to(&request, &[session], call).unwrap_or_else(|it| it);
+        }
         own_sessions(call).and_then(|it| answer_to(&request, &it, call)).unwrap_or_else(|it| it)
     }
 }
@@ -116,6 +121,17 @@ fn parse(args: &[String]) -> Result<Option<Request>, String> {
         _ => return Err("say list, get KEY, or grep PATTERN".into()),
     };
     Ok(Some(Request { what, most, json }))
+}
+
+/// The session of the agent that a key means: a list of all takes longer.
+fn by_key(call: &Call<'_>, key: &str) -> Option<Session> {
+    let mut answer = call.ask("beige/session/get", &json!({"sessionKey": key}), PATIENCE).ok()?;
+    let entry = answer.get_mut("entry")?.take();
+    let is_own = entry["agentName"] == call.context.agent_name.as_str();
+    let file = entry["sessionFile"].as_str().filter(|_| is_own)?.into();
+    let (name, id) = (key.to_owned(), String::new());
+    let (created, first_message) = (String::new(), String::new());
+    Some(Session { name, id, file, created, first_message })
 }
 
 /// The sessions of the agent that calls, the one that was written last first.

@@ -72,6 +72,8 @@ fn a_built_in_plugin_needs_no_folder_and_is_a_tool_like_any_other() {
         let mut pids = children_of(world.gateway_pid());
         pids.retain(|it| ours.contains(it));
         assert_eq!(pids.len(), 1, "{pids:?}");
+        let line = fs::read_to_string(format!("/proc/{}/cmdline", pids[0])).expect("its words");
+        assert_eq!(line, "beige\0plugin-run\0sessions\0");
         let told = fs::read(format!("/proc/{}/environ", pids[0])).expect("an environment");
         assert!(!String::from_utf8_lossy(&told).contains("BEIGE_HOME"));
         world.run(["gateway", "stop"]).expect(0);

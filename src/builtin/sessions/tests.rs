@@ -51,6 +51,19 @@ impl World {
         let sessions = [session("new", "a"), session("other", "b"), session("old", "a")];
         let keys = json!([{"key": "api:a:x", "sessionFile": file("new")}]);
         self.gateway.call(1, args);
+        if let ["get", key, ..] = args {
+            let (agent, name) = match *key {
+                "api:a:x" => ("a", "new"),
+                "api:b:x" => ("b", "other"),
+                _ => ("", ""),
+            };
+            let entry = json!({"agentName": agent, "sessionFile": file(name)});
+            let entry = if agent.is_empty() { Value::Null } else { entry };
+            self.gateway.answer("beige/session/get", json!({"entry": entry}));
+            if agent == "a" {
+                return self.gateway.answered();
+            }
+        }
         let asked = self.gateway.answer("beige/session/list", json!({"sessions": sessions}));
         assert_eq!(asked, json!({"agentName": "a", "includeToolSessions": true}));
         self.gateway.answer("beige/session/listKeys", json!({"keys": keys}));
