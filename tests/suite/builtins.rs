@@ -311,3 +311,21 @@ fn a_gateway_whose_program_was_replaced_starts_its_plugins_all_the_same() {
     wait_until("it runs again", || plugin().is_some_and(|it| it != first));
     wait_until("it answers", || world.sh("sessions --help").code == 0);
 }
+
+#[test]
+fn a_prompt_without_a_gateway_has_its_own_agent_alone() {
+    let world = &some_world();
+    with_spawn(world, "{ targets: ['b', 'SELF'] }");
+    play(
+        world,
+        &[
+            line("ask", "", runs("spawn --target SELF --session s do it; spawn --target b do it")),
+            line("do it", "", says("It is done.")),
+            line("", "*It is done.*", says("I did it.")),
+        ],
+    );
+    let done = world.run(["prompt", "a", "--session", "cli:a:1", "ask"]).expect(0);
+    assert_eq!(done.text(), "I did it.\n", "{:?}", world.messages("cli:a:1"));
+    let told = world.messages("cli:a:1").join("\n");
+    assert!(told.contains("start a gateway"), "{told}");
+}

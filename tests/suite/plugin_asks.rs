@@ -484,3 +484,70 @@ fn without_a_gateway_a_plugin_prompts_in_the_same_process() {
     assert!(results.contains("from the child"), "{results}");
     assert!(results.contains("waits for the plugin 'p' itself"), "{results}");
 }
+
+#[test]
+fn the_example_has_another_agent_answer_and_no_third() {
+    let server = ModelServer::playing([
+        runs("c1", "colleague b 'what do you think?'; colleague c x; colleague a x"),
+        runs("c2", "colleague b 'and you?'"),
+        says("I think so"),
+        says("b thinks so"),
+    ]);
+    let world = some_world();
+    let agent = |name: &str| world.agent(name, "", "").replace("['notes']", "['colleague']");
+    world.model_of(&server, PRICED, &(agent("a") + &agent("b")));
+    let entry = format!(
+        "plugins: {{ colleague: {{ path: '{}/examples/colleague', config: {{ agents: ['b'] }} }}, ",
+        env!("CARGO_MANIFEST_DIR")
+    );
+    let text = fs::read_to_string(world.config_file()).expect("a config");
+    fs::write(world.config_file(), text.replace("plugins: { ", &entry)).expect("written");
+    world.start_gateway();
+    assert_eq!(world.answer("api:1", "go"), "b thinks so");
+    let told = world.messages("api:1").join("\n");
+    assert!(told.contains("I think so"), "{told}");
+    assert!(told.contains("usage: colleague AGENT QUESTION (agents: b)"), "{told}");
+    let told = world.messages("colleague:b:api:1").join("\n");
+    assert!(told.contains("waits for your own answer"), "{told}");
+    let usage = world.run(["usage", "--json", "--by", "session"]).expect(0).json();
+    assert_eq!(usage["rows"][0]["session"], "api:1", "{usage}");
+    assert_eq!(usage["rows"][0]["calls"], 4, "{usage}");
+}
+
+#[test]
+fn two_sessions_that_ask_each_other_wait_for_nobody() {
+    let ask = |from: &str, to: &str, agent: &str| {
+        let params = json!({"sessionKey": to, "agentName": agent, "message": "you?",
+            "parentSessionKey": from});
+        format!("p ask beige/prompt '{params}'")
+    };
+    let (there, back) = (ask("api:1", "p:b", "b"), ask("p:b", "api:1", "a"));
+    let server = ModelServer::playing([
+        runs("c1", &there),
+        runs("c2", &back),
+        says("it waits for me"),
+        says("enough"),
+    ]);
+    let world = asking(&server, "", "");
+    assert_eq!(world.answer("api:1", "go"), "enough");
+    let told = world.messages("p:b").join("\n");
+    assert!(told.contains("waits for the plugin 'p' itself"), "{told}");
+}
+
+#[test]
+fn a_channel_that_does_not_run_takes_nothing_and_a_start_of_a_tool_is_logged() {
+    let server = ModelServer::new();
+    let world = asking(&server, "", "");
+    let text = fs::read_to_string(world.config_file()).expect("a config");
+    let dead = "plugins: { dead: { command: ['/bin/true'] }, ";
+    let text = text.replace("plugins: { ", dead);
+    let text = text.replace("port: 0", "port: 0, log: { level: 'debug' }");
+    fs::write(world.config_file(), text).expect("written");
+    world.run(["gateway", "stop"]).expect(0);
+    world.start_gateway();
+    let params = json!({"channel": "dead", "chatId": "1", "text": "x"});
+    refused(&world, "channels/send", params, "plugin 'dead' is not running");
+    world.sh("p toolStart nested").expect(0);
+    let log = world.gateway_log();
+    assert!(log.contains("p: `nested` starts within a call in `socket:a`"), "{log}");
+}
