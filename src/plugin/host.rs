@@ -6,9 +6,9 @@
 //! Threads, per plugin: its life, and while a process runs one that reads what
 //! it prints and one that writes to it.
 
-mod complaints;
+pub(super) mod complaints;
 mod greeting;
-mod hearing;
+pub(super) mod hearing;
 mod process;
 mod streams;
 
@@ -20,6 +20,7 @@ use crossbeam_channel::{Receiver, Sender, after, bounded, select};
 use serde_json::{Value, json};
 
 use complaints::Complaints;
+pub(super) use greeting::PROTOCOL;
 pub use greeting::{AnnouncedTool, Greeting};
 use hearing::Hearing;
 pub use process::Launch;

@@ -3,6 +3,7 @@
 //! this version does not build (TypeScript, channels, skills) is
 //! refused; keys that nobody knows are warnings.
 
+mod folderless;
 mod program;
 mod provides;
 
@@ -15,9 +16,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use folderless::{of_builtin, of_command};
 use program::{argv, find_program, flags};
 use provides::{check_provides, promised};
 
+use crate::plugin::builtins;
 use crate::plugin::fields::{Fields, Findings, kind_of};
 use crate::plugin::hooks::Hook;
 use crate::plugin::settings::Schema;
@@ -118,36 +121,13 @@ pub fn read(folder: &Path) -> Result<Manifest, Vec<String>> {
     let value = read_json(folder).map_err(|it| vec![it])?;
     let folder = folder.canonicalize().map_err(|it| vec![format!("{}: {it}", folder.display())])?;
     let mut findings = Findings::default();
+    let value = builtins::completed(value).map_err(|it| in_file(vec![it]))?;
     let manifest = parse(folder, &value, &mut findings);
     match manifest {
         Some(manifest) if findings.errors.is_empty() => {
             Ok(Manifest { warnings: in_file(findings.warnings), ..manifest })
         }
         _ => Err(in_file(findings.errors)),
-    }
-}
-
-/// The manifest of a server that has none: it runs in `folder` and gives one
-/// tool, which is named as the plugin.
-pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
-    let program = argv.first().map(|it| Path::new(it).display().to_string());
-    let tool = ToolEntry {
-        name: name.to_owned(),
-        description: format!("Tools of the server `{}`", program.unwrap_or_default()),
-        commands: vec![format!("{name} --help")],
-        way: Way::Server,
-        timeout: Duration::from_secs(DEFAULT_TIMEOUT_SECONDS),
-    };
-    Manifest {
-        name: name.to_owned(),
-        folder: folder.to_owned(),
-        tools: vec![tool],
-        server: Some(Server { argv: argv.to_vec(), env: BTreeMap::new() }),
-        hooks: Vec::new(),
-        private: Vec::new(),
-        schema: None,
-        default_config: Value::Object(serde_json::Map::new()),
-        warnings: Vec::new(),
     }
 }
 
@@ -229,8 +209,8 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
             "command",
             "timeoutSeconds",
             "env",
-            // Refused below, by name.
             "builtin",
+            // Refused below, by name.
             "entry",
             // Said by many who write packages; they mean nothing here.
             "version",
@@ -281,12 +261,15 @@ fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
 /// A plugin of a form that is not built would be loaded and do nothing.
 fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
     let has = |key: &str| fields.get(key).is_some();
-    for key in ["builtin", "entry"].into_iter().filter(|it| has(it)) {
-        findings.errors.push(format!(
-            "{key}: not supported by this version; `command`, or `tools` with `run`, is"
-        ));
+    if has("entry") {
+        let what = "entry: not supported by this version; `command`, or `tools` with `run`, is";
+        findings.errors.push(what.into());
     }
-    match (has("tools"), has("command")) {
+    if has("builtin") && (has("tools") || has("command")) {
+        let what = "builtin: a plugin of beige's own has neither `command` nor `tools`";
+        findings.errors.push(what.into());
+    }
+    match (has("tools") && !has("builtin"), has("command") || has("builtin")) {
         (true, true) => findings.errors.push(
             "command: a plugin has either `command` or `tools` with `run`; the server of \
              `command` tells its tools itself, and `provides.tools` names them"
@@ -312,6 +295,9 @@ fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Finding
 
 /// The server of a plugin, if it has one.
 fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option<Server> {
+    if let Some(name) = fields.text("builtin", findings) {
+        return Some(Server { argv: builtins::argv(&name), env: env(fields, findings) });
+    }
     fields.get("command")?;
     let argv = argv(fields, "command", findings)?;
     let (program, args) = argv.split_first()?;

@@ -3,12 +3,14 @@
 //! that is wrong is said at once. It grants nothing: whether an agent may call
 //! a tool is policy's to say, and every call comes through the toolbox.
 //!
-//! This version knows two forms of plugin. `run`: no code, each call is a
+//! This version knows three forms of plugin. `run`: no code, each call is a
 //! process of its own on the gateway's host ([`run`]). `command`: a server that
 //! is spoken to ([`host`]); one that does not know beige is a plain MCP server
-//! ([`mcp`]). [`Plugins`] is all of them at work.
+//! ([`mcp`]). `builtin`: a server like any other whose program is beige itself
+//! ([`builtins`]). [`Plugins`] is all of them at work.
 
 pub mod ask;
+pub mod builtins;
 pub mod channels;
 pub mod connection;
 pub mod hooks;
@@ -19,6 +21,7 @@ pub mod mcp;
 pub mod package;
 pub mod rpc;
 pub mod run;
+pub mod serve;
 pub mod settings;
 pub mod skills;
 
@@ -240,11 +243,17 @@ impl Registry {
     /// `false` for a plugin that is wrong.
     fn add(&mut self, entry: &config::Plugin, home: &Home, findings: &mut Findings) -> bool {
         let at = KeyPath::from(["plugins", &entry.name]);
-        let path = at.key("path");
+        let path = match entry.source {
+            PluginSource::Builtin(_) => at.key("builtin"),
+            _ => at.key("path"),
+        };
         let manifest = match &entry.source {
             PluginSource::Folder(folder) => manifest::read(folder),
             PluginSource::Command(argv) => {
                 Ok(manifest::of_command(&entry.name, argv, &home.plugin_files(&entry.name)))
+            }
+            PluginSource::Builtin(builtin) => {
+                manifest::of_builtin(&entry.name, builtin, &home.plugin_files(&entry.name))
             }
         };
         let manifest = match manifest {

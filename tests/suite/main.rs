@@ -13,6 +13,7 @@ mod anthropic;
 mod audit;
 mod bounds;
 mod bubblewrap;
+mod builtins;
 mod chat;
 mod cli;
 mod config;

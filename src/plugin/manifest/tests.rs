@@ -208,10 +208,6 @@ fn time_limits_and_variables_have_their_bounds() {
 #[test]
 fn forms_that_are_not_built_are_refused() {
     check(
-        json!({"builtin": "git"}),
-        &["builtin: not supported by this version; `command`, or `tools` with `run`, is"],
-    );
-    check(
         json!({"entry": "index.ts"}),
         &["entry: not supported by this version; `command`, or `tools` with `run`, is"],
     );
@@ -331,5 +327,25 @@ fn hooks_of_a_server_are_known_by_their_names() {
     check_server(
         hooks(json!("prePrompt")),
         &["provides.hooks: must be an array of strings, is a string"],
+    );
+}
+
+#[test]
+fn a_folder_can_name_a_builtin_plugin_and_say_what_is_its_own() {
+    let text = r#"{"name": "p", "builtin": "spawn", "description": "D", "private": ["x"]}"#;
+    let (_scratch, manifest) = read_text(text);
+    let manifest = manifest.unwrap_or_else(|it| panic!("{it:?}"));
+    let argv = ["/proc/self/exe", "plugin-run", "spawn"].map(OsString::from);
+    assert_eq!(manifest.server.map(|it| it.argv), Some(argv.into()));
+    let told = |it: &ToolEntry| (it.name.clone(), it.description.clone(), it.commands.len());
+    assert_eq!(manifest.tools.iter().map(told).collect::<Vec<_>>(), [("p".into(), "D".into(), 3)]);
+    check_server(
+        json!({"builtin": "spwan"}),
+        &["builtin: there is no built-in plugin `spwan`; did you mean `spawn`?; there are \
+         sessions, spawn"],
+    );
+    check(
+        json!({"builtin": "spawn"}),
+        &["builtin: a plugin of beige's own has neither `command` nor `tools`"],
     );
 }
