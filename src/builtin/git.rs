@@ -27,7 +27,7 @@ use crate::error::{During, Error, Kind, Result};
 use crate::sandbox::bubblewrap::{self, HostLayout};
 use commands::Effect;
 use settings::Settings;
-use work::{Printed, Work};
+use work::{NO_TRANSPORT, Printed, Work};
 
 /// The plugin.
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Git {
             Effect::Transfers => transfer::run(&work)?,
             Effect::Reads | Effect::Changes => {
                 work.refuse_programs()?;
-                work.asked(&[]).map_err(failed)?
+                work.asked(NO_TRANSPORT)?
             }
         };
         Ok(answer(asked.command.effect, printed))

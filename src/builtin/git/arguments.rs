@@ -59,13 +59,10 @@ pub(super) fn read<'a>(args: &'a [String], settings: &Settings) -> Result<Asked<
 /// The command, if agents may have it and this one may.
 fn permitted(name: &str, settings: &Settings) -> Result<&'static Known, String> {
     let Some(command) = named(name) else {
-        return Err(format!("`git {name}` is not allowed here; there are {}", names(settings)));
+        return Err(format!("`git {name}` is not allowed here; `git` alone says what is"));
     };
     if !settings.allows(name) {
-        return Err(format!(
-            "`git {name}` is not allowed by this agent's configuration; there are {}",
-            names(settings)
-        ));
+        return Err(format!("`git {name}` is not allowed by this agent's configuration"));
     }
     Ok(command)
 }

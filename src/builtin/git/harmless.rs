@@ -118,8 +118,6 @@ fn runs_program(key: &str, value: &str) -> bool {
         "remote" => ["uploadpack", "receivepack", "vcs"].contains(&name),
         "trailer" => ["command", "cmd"].contains(&name),
         "submodule" => name == "update" && value.starts_with('!'),
-        // Not a program, but another place than the one that is looked at.
-        "url" => ["insteadof", "pushinsteadof"].contains(&name),
         _ => false,
     }
 }
@@ -150,8 +148,6 @@ mod tests {
             "remote.o.vcs",
             "trailer.x.command",
             "trailer.x.cmd",
-            "url.https://a.b/.insteadof",
-            "url.x.pushinsteadof",
         ] {
             check(&format!("local|core.bare\nfalse|local|{key}\nv|"), Some(key));
             check(&format!("worktree|{key}\nv|"), Some(key));

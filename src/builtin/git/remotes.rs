@@ -24,6 +24,9 @@ impl Remote {
         if url.starts_with('-') || url.contains(odd) || url.len() > 2048 {
             return Err(wrong(url, "it has characters that are not taken"));
         }
+        if !url.contains(['/', ':']) {
+            return Err(format!("this repository has no remote `{url}`"));
+        }
         if let Some((scheme, rest)) = url.split_once("://") {
             return Self::of_scheme(url, scheme, rest);
         }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, chown};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,8 +19,27 @@ use crate::error::{During, Error, Kind, Result};
 /// The mirror inside.
 pub(super) const MIRROR: &str = "/run/beige/remote.git";
 
-/// The mirror as a remote.
-pub(super) const MIRROR_URL: &str = "file:///run/beige/remote.git";
+/// The programs that stand for a remote, and their folder inside.
+pub(super) const BIN: &str = "/run/beige/bin";
+
+/// What git starts to speak with a remote, by `https` or as `ssh`: speaks with the
+/// mirror instead. So git sees, and writes down, the remote's own URL.
+const STAND_IN: &str = r#"#!/bin/sh
+unset GIT_DIR
+serve() { exec git "$1" /run/beige/remote.git; }
+case $0 in */ssh)
+    for service; do :; done
+    case $service in git-receive-pack*) serve receive-pack ;; *) serve upload-pack ;; esac
+esac
+while read -r line; do
+    case $line in
+        capabilities) printf 'connect\n\n' ;;
+        "connect git-receive-pack") echo; serve receive-pack ;;
+        "connect git-upload-pack") echo; serve upload-pack ;;
+        *) exit 1 ;;
+    esac
+done
+"#;
 
 /// Its configuration. What the repository of the workspace has is offered to
 /// the remote, and to nobody else.
@@ -93,9 +112,17 @@ impl Scratch {
         exists.then(|| self.bind("remote.git", MIRROR, writable))
     }
 
-    /// Makes an empty folder for the mirror.
+    /// Makes an empty folder for the mirror, and what stands for the remote.
     pub(super) fn place_mirror(&self) -> Result<()> {
-        self.folder("remote.git")
+        self.folder("remote.git")?;
+        self.folder("bin")?;
+        for name in ["bin/git-remote-http", "bin/git-remote-https", "bin/ssh"] {
+            self.file(name, STAND_IN)?;
+            let executable = fs::Permissions::from_mode(0o700);
+            fs::set_permissions(self.folder.join(name), executable)
+                .during(Kind::Internal, "write a file for a call")?;
+        }
+        Ok(())
     }
 
     /// Makes a mirror that has the objects of a repository of the workspace,
@@ -105,7 +132,8 @@ impl Scratch {
             let what = "the objects of this repository do not lie in the workspace";
             return Err(Error::new(Kind::Denied, what));
         }
-        for folder in ["", "/refs", "/objects", "/objects/info", "/objects/pack"] {
+        self.place_mirror()?;
+        for folder in ["/refs", "/objects", "/objects/info", "/objects/pack"] {
             self.folder(&format!("remote.git{folder}"))?;
         }
         self.file("remote.git/HEAD", &format!("ref: {HEAD}\n"))?;

@@ -12,8 +12,8 @@ use super::confine::{Bind, Cell};
 use super::failed;
 use super::keys::{Keys, SOCKET, SshAgent};
 use super::remotes::Remote;
-use super::scratch::{MIRROR, MIRROR_URL, inside};
-use super::work::{More, Printed, Work};
+use super::scratch::{MIRROR, inside};
+use super::work::{NO_TRANSPORT, Printed, Work};
 use crate::builtin::Answer;
 use crate::error::Result;
 
@@ -33,7 +33,7 @@ pub(super) fn run(work: &Work<'_>) -> Result<Printed, Answer> {
 
 fn list(work: &Work<'_>, parsed: &Parsed<'_>) -> Result<Printed, Answer> {
     if parsed.has(&["--get-url"]) {
-        return work.asked(&[]).map_err(failed);
+        return work.asked(NO_TRANSPORT);
     }
     let remote = fetch::remote(work, parsed.operands.first().copied())?;
     let options: Vec<&str> = parsed.options.iter().map(|(it, _)| it.as_str()).collect();
@@ -136,20 +136,9 @@ fn ssh_command() -> String {
     )
 }
 
-/// Puts the mirror in the place of a remote.
-fn mirrored(url: &str) -> Vec<(String, String)> {
-    vec![(format!("url.{MIRROR_URL}.insteadOf"), url.to_owned())]
-}
-
-/// Lets git do what was asked with the mirror, and tells it as if it had been
-/// the remote.
-fn with_mirror(work: &Work<'_>, url: &str) -> Result<Printed, Answer> {
-    let more: &More = &mirrored(url);
-    work.asked(more).map(|it| told(it, url)).map_err(failed)
-}
-
-/// What was printed, with the remote's URL where the mirror's stands.
-fn told(printed: Printed, url: &str) -> Printed {
-    let tell = |text: String| text.replace(MIRROR_URL, url).replace(MIRROR, url);
+/// What was printed next to a remote, with its URL where the mirror's folder
+/// stands.
+fn told(printed: Printed, remote: &Remote) -> Printed {
+    let tell = |text: String| text.replace(MIRROR, &remote.url);
     Printed { code: printed.code, out: tell(printed.out), err: tell(printed.err) }
 }

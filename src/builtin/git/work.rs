@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::arguments::Asked;
 use super::confine::{Bind, Cell, WORKSPACE};
 use super::harmless::{self, LIST, environment, program_key};
-use super::scratch::Scratch;
+use super::scratch::{BIN, Scratch};
 use super::settings::Settings;
 use super::{Host, failed};
 use crate::builtin::{Answer, Call};
@@ -42,9 +42,6 @@ pub(super) struct Printed {
     pub(super) out: String,
     pub(super) err: String,
 }
-
-/// Configuration over all else.
-pub(super) type More = [(String, String)];
 
 impl<'a> Work<'a> {
     /// Looks whose workspace it is, and makes the folder of the call.
@@ -82,28 +79,31 @@ impl<'a> Work<'a> {
         })
     }
 
-    /// Runs what was asked, as it was asked.
-    pub(super) fn asked(&self, more: &More) -> Result<Printed> {
+    /// Runs what was asked, as it was asked, in the box of the workspace.
+    pub(super) fn asked(&self, transport: &str) -> Result<Printed, Answer> {
         let rest = self.asked.rest.iter().copied();
         let words: Vec<&str> = [self.asked.command.name].into_iter().chain(rest).collect();
-        let transport = if more.is_empty() { NO_TRANSPORT } else { "file" };
-        self.local(&words, self.call.stdin, transport, more)
+        self.local(&words, self.call.stdin, transport)
     }
 
     /// Runs git in the box of the workspace, for its answer.
     pub(super) fn quietly(&self, words: &[&str]) -> Result<Printed, Answer> {
-        self.local(words, None, NO_TRANSPORT, &[]).map_err(failed)
+        self.local(words, None, NO_TRANSPORT)
     }
 
-    /// Runs git in the box of the workspace.
+    /// Runs git in the box of the workspace; a transport leads to the mirror.
     pub(super) fn local(
         &self,
         words: &[&str],
         stdin: Option<&str>,
         transport: &str,
-        more: &More,
-    ) -> Result<Printed> {
-        let env = environment(self.settings, transport, more);
+    ) -> Result<Printed, Answer> {
+        let mut env = environment(self.settings, transport, &[]);
+        if transport != NO_TRANSPORT {
+            env.push(("GIT_EXEC_PATH".into(), BIN.into()));
+            env.push(("GIT_SSH_COMMAND".into(), format!("{BIN}/ssh")));
+            env.push(("GIT_SSH_VARIANT".into(), "ssh".into()));
+        }
         let words = self.asked.folders.iter().chain(words).map(|it| (*it).to_owned());
         let program: Vec<String> = [self.host.git.to_owned()].into_iter().chain(words).collect();
         self.in_workspace(&program, stdin, env)
@@ -114,7 +114,7 @@ impl<'a> Work<'a> {
     pub(super) fn file(&self, path: &str) -> Result<String, Answer> {
         let program = ["/usr/bin/cat", "--", path].map(str::to_owned);
         let env = environment(self.settings, NO_TRANSPORT, &[]);
-        let read = self.in_workspace(&program, None, env).map_err(failed)?;
+        let read = self.in_workspace(&program, None, env)?;
         Ok(if read.code == 0 { read.out } else { String::new() })
     }
 
@@ -123,17 +123,19 @@ impl<'a> Work<'a> {
         program: &[String],
         stdin: Option<&str>,
         env: Vec<(String, String)>,
-    ) -> Result<Printed> {
+    ) -> Result<Printed, Answer> {
         let mut binds = vec![self.workspace(true)];
         binds.extend(self.scratch.accounts());
-        binds.extend(self.scratch.mirror(false));
+        if let Some(mirror) = self.scratch.mirror(false) {
+            binds.extend([mirror, self.scratch.bind("bin", BIN, false)]);
+        }
         let cell = Cell {
             binds,
             folder: format!("{WORKSPACE}/{}", self.call.context.cwd),
             env,
             ..self.cell()
         };
-        self.run(&cell, program, stdin.map(str::as_bytes))
+        self.run(&cell, program, stdin.map(str::as_bytes)).map_err(failed)
     }
 
     /// The workspace as a box sees it.
@@ -179,7 +181,7 @@ impl<'a> Work<'a> {
     pub(super) fn network_environment(
         &self,
         transport: &str,
-        more: &More,
+        more: &[(String, String)],
     ) -> Vec<(String, String)> {
         let mut env = harmless::environment(self.settings, transport, more);
         for name in ["https_proxy", "http_proxy", "no_proxy", "HTTPS_PROXY", "NO_PROXY"] {

@@ -7,7 +7,7 @@ use super::super::failed;
 use super::super::remotes::Remote;
 use super::super::scratch::{HEAD, MIRROR, Refs};
 use super::super::work::{Printed, Work};
-use super::{Link, told, with_mirror};
+use super::{Link, told};
 use crate::builtin::Answer;
 
 /// Options about how much history there is; both steps get them.
@@ -31,9 +31,9 @@ pub(super) fn clone(work: &Work<'_>, parsed: &Parsed<'_>) -> Result<Printed, Ans
     words.extend(["--", url, MIRROR].map(str::to_owned));
     let got = Link::open(work, &remote)?.git(&words)?;
     if got.code != 0 {
-        return Ok(told(got, url));
+        return Ok(told(got, &remote));
     }
-    with_mirror(work, url)
+    work.asked(remote.scheme)
 }
 
 pub(super) fn fetch(work: &Work<'_>, parsed: &Parsed<'_>) -> Result<Printed, Answer> {
@@ -46,9 +46,9 @@ pub(super) fn fetch(work: &Work<'_>, parsed: &Parsed<'_>) -> Result<Printed, Ans
     words.extend(refspecs(work, parsed)?);
     let got = Link::open(work, &remote)?.git(&words)?;
     if got.code != 0 {
-        return Ok(told(got, &remote.url));
+        return Ok(told(got, &remote));
     }
-    with_mirror(work, &remote.url)
+    work.asked(remote.scheme)
 }
 
 /// The remote of that name or URL, or the one that git would take; checked.

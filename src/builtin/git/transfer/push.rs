@@ -10,7 +10,7 @@ use super::super::remotes::Remote;
 use super::super::scratch::Refs;
 use super::super::work::{Printed, Work};
 use super::fetch::{default_remote, is_id, make_mirror_of};
-use super::{Link, mirrored, told, with_mirror};
+use super::{Link, told};
 use crate::builtin::Answer;
 
 /// One ref over there, and what becomes of it.
@@ -57,12 +57,12 @@ pub(super) fn push(work: &Work<'_>, parsed: &Parsed<'_>) -> Result<Printed, Answ
     let words = ["ls-remote", "--refs", "--", &remote.url, "refs/heads/*", "refs/tags/*"];
     let listed = link.git(&words.map(str::to_owned))?;
     if listed.code != 0 {
-        return Ok(told(listed, &remote.url));
+        return Ok(told(listed, &remote));
     }
     let mut refs = read_refs(&listed.out);
     work.scratch.write_refs(&refs).map_err(failed)?;
     if parsed.has(&["-n", "--dry-run"]) {
-        return with_mirror(work, &remote.url);
+        return work.asked(remote.scheme);
     }
     let mut updates = match foreseen(work, parsed, &remote)? {
         Ok(updates) => updates,
@@ -73,14 +73,14 @@ pub(super) fn push(work: &Work<'_>, parsed: &Parsed<'_>) -> Result<Printed, Answ
     }
     name_objects(work, &mut updates)?;
     if updates.is_empty() {
-        return with_mirror(work, &remote.url);
+        return work.asked(remote.scheme);
     }
     let sent = link.git(&sending(parsed, &remote, &refs, &updates))?;
     let mut sent = readable(sent, &updates);
     if sent.code == 0 && updates.iter().all(|it| !it.id.is_empty()) {
         refs.extend(updates.into_iter().map(|it| (it.to, it.id)));
         work.scratch.write_refs(&refs).map_err(failed)?;
-        sent.out = with_mirror(work, &remote.url)?.out;
+        sent.out = work.asked(remote.scheme)?.out;
     }
     Ok(sent)
 }
@@ -95,6 +95,9 @@ fn remote(work: &Work<'_>, parsed: &Parsed<'_>) -> Result<Remote, Answer> {
         None => default_remote(work, "push")?,
     };
     let found = work.quietly(&["remote", "get-url", "--push", "--all", "--", &name])?;
+    if found.code != 0 && parsed.operands.is_empty() {
+        return Err(Answer::failed("there is no remote to push to; add one by `git remote add`"));
+    }
     let url = if found.code == 0 { found.out.trim_end_matches('\n') } else { &name };
     if url.contains('\n') {
         return Err(Answer::wrong(format!("the remote `{name}` has several URLs; push to one")));
@@ -115,17 +118,26 @@ fn foreseen(
     parsed: &Parsed<'_>,
     remote: &Remote,
 ) -> Result<Result<Vec<Update>, Printed>, Answer> {
-    let mut words = ["push", "--dry-run", "--porcelain", "--no-verify"].map(str::to_owned).to_vec();
-    words.extend(parsed.only(&SELECTING));
-    words.push("--".to_owned());
-    words.extend(parsed.operands.iter().map(|it| (*it).to_owned()));
-    let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let said = work.local(&words, None, "file", &mirrored(&remote.url)).map_err(failed)?;
+    let said = dry_run(work, parsed, remote, &["--porcelain"])?;
     let is_refused = said.out.lines().any(|it| it.starts_with("!\t"));
     if said.code != 0 || is_refused {
-        return Ok(Err(told(Printed { code: said.code.max(1), ..said }, &remote.url)));
+        // The same again, for a person.
+        return Ok(Err(dry_run(work, parsed, remote, &[])?));
     }
     Ok(Ok(said.out.lines().filter_map(read_update).collect()))
+}
+
+fn dry_run(
+    work: &Work<'_>,
+    parsed: &Parsed<'_>,
+    remote: &Remote,
+    options: &[&str],
+) -> Result<Printed, Answer> {
+    let selecting = parsed.only(&SELECTING);
+    let selecting = selecting.iter().map(String::as_str);
+    let words = ["push", "--dry-run", "--no-verify"].into_iter().chain(options.iter().copied());
+    let words = words.chain(selecting).chain(["--"]).chain(parsed.operands.iter().copied());
+    work.local(&words.collect::<Vec<_>>(), None, remote.scheme)
 }
 
 /// A line of `push --porcelain`; `None` if nothing is to be done for it.
