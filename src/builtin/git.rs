@@ -84,7 +84,7 @@ impl Host {
     fn look() -> Result<Self> {
         let layout = HostLayout::look()?;
         bubblewrap::available()?;
-        let git = PLACES.into_iter().find(|it| Path::new(it).exists()).ok_or_else(|| {
+        let git = PLACES.into_iter().find(|it| Path::new(it).is_file()).ok_or_else(|| {
             Error::new(Kind::Missing, "git is not installed on the gateway's host (package git)")
         })?;
         let folder = std::env::current_dir().during(Kind::Internal, "find the plugin's folder")?;

@@ -18,6 +18,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
         given = self.headers.get("Authorization", "")
         with open(root + "/requests.log", "a") as log:
             log.write(f"{self.command} {self.path} {'with' if given else 'without'}\n")
+        if self.path.startswith("/hang/"):
+            # Answers nothing; ends when the other side does.
+            self.rfile.read(1)
+            with open(root + "/requests.log", "a") as log:
+                log.write("hung up\n")
+            return
         if self.path.startswith("/away/"):
             self.send_response(302)
             self.send_header("Location", self.path.replace("/away/", "/"))

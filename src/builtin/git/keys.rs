@@ -46,7 +46,7 @@ impl Keys {
     /// Reads the keys of that folder: its files `id_…` without an ending.
     pub(super) fn read(folder: &Path, agent: &str) -> Result<Self> {
         for program in [AGENT, ADD, SSH] {
-            if !Path::new(program).exists() {
+            if !Path::new(program).is_file() {
                 let what =
                     format!("{program} is not on the gateway's host (package openssh-client)");
                 return Err(Error::new(Kind::Missing, what));

@@ -52,9 +52,10 @@ impl Remote {
         let is_ssh = scheme == "ssh";
         let (user, host) = host.split_once('@').map_or((None, host), |(it, host)| (Some(it), host));
         if user.is_some() && !is_ssh {
-            return Err("a URL with a user or a password in it is not taken: leave them out, the \
-                        configuration has what is needed"
-                .to_owned());
+            return Err(wrong(
+                url,
+                "it has a user in it; leave that out, the configuration has what is needed",
+            ));
         }
         let (name, port) = host.split_once(':').map_or((host, "1"), |it| it);
         let is_name = |it: &str| {
@@ -71,19 +72,29 @@ impl Remote {
     }
 
     /// Whether a glob names it: `https://host/path`, or `host/path` for https
-    /// and ssh alike, or a host alone for all that it has. `*` stays within a
-    /// name, `**` goes through folders; `.git` at the end may be left out.
+    /// and ssh alike, `user@host:path` for ssh, or a host alone for all that it
+    /// has. `*` stays within a name, `**` goes through folders; `.git` at the
+    /// end may be left out.
     pub(super) fn matches(&self, glob: &str) -> bool {
         let (scheme, place) = glob.split_once("://").map_or((None, glob), |it| (Some(it.0), it.1));
+        let place = place.split_once('@').map_or(place, |(_, it)| it);
+        let (host, path) = place.split_once('/').unwrap_or((place, "**"));
+        let by_colon = host
+            .split_once(':')
+            .filter(|(_, it)| scheme.is_none() && *it != "*" && it.parse::<u16>().is_err());
+        let (scheme, whole) = match by_colon {
+            Some((host, above)) if place.contains('/') => {
+                (Some("ssh"), format!("{host}/{above}/{path}"))
+            }
+            Some((host, path)) => (Some("ssh"), format!("{host}/{path}")),
+            None => (scheme, format!("{host}/{path}")),
+        };
         // Without encryption only for who says so.
-        if scheme.map_or(self.scheme == "http", |it| it != self.scheme) {
+        let is_other = scheme.map_or(self.scheme == "http", |it| it != self.scheme);
+        // A glob without a host would be one of paths.
+        if is_other || whole.starts_with(['/', '.']) {
             return false;
         }
-        let place = place.split_once('@').map_or(place, |(_, it)| it);
-        let whole = match place.split_once('/') {
-            Some(_) => place.to_owned(),
-            None => format!("{place}/**"),
-        };
         let path = self.place.trim_end_matches('/');
         let bare = path.strip_suffix(".git").unwrap_or(path);
         globs::matches(&whole, path) || globs::matches(&whole, bare)

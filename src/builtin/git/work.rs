@@ -71,12 +71,27 @@ impl<'a> Work<'a> {
         if listed.code != 0 {
             return Err(listed.into());
         }
-        program_key(&listed.out).map_or(Ok(()), |key| {
-            Err(Answer::failed(format!(
+        if let Some(key) = program_key(&listed.out) {
+            return Err(Answer::failed(format!(
                 "this repository's configuration has `{key}`, which is not allowed here: take it \
                  out of its .git/config to go on"
-            )))
-        })
+            )));
+        }
+        if self.asked.command.name == "rebase" { self.refuse_todo() } else { Ok(()) }
+    }
+
+    /// A rebase that was begun goes on by a list, which may have been written by
+    /// anyone.
+    fn refuse_todo(&self) -> Result<(), Answer> {
+        let path = self.quietly(&["rev-parse", "--git-path", "rebase-merge/git-rebase-todo"])?;
+        let todo = self.file(path.out.trim_end_matches('\n'))?;
+        let runs = |it: &str| matches!(it.split_whitespace().next(), Some("exec" | "x"));
+        if todo.lines().any(runs) {
+            let what = "the list of this rebase runs programs (`exec`), which is not allowed here: \
+                        take them out of .git/rebase-merge/git-rebase-todo to go on";
+            return Err(Answer::failed(what));
+        }
+        Ok(())
     }
 
     /// Runs what was asked, as it was asked, in the box of the workspace.

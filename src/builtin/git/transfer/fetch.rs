@@ -139,3 +139,28 @@ pub(super) fn sources(refspec: &str) -> Vec<String> {
             .into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_mirror_gets_what_a_refspec_takes() {
+        let id = "0123456789012345678901234567890123456789";
+        for (refspec, want) in [
+            ("+refs/heads/*:refs/remotes/origin/*", vec!["+refs/heads/*:refs/heads/*"]),
+            ("refs/pull/1/head:pr", vec!["+refs/pull/1/head:refs/pull/1/head"]),
+            (
+                "main",
+                vec!["+refs/heads/main*:refs/heads/main*", "+refs/tags/main*:refs/tags/main*"],
+            ),
+            ("heads/main:x", vec!["+refs/heads/main:refs/heads/main"]),
+            ("HEAD", vec!["+HEAD:refs/beige/HEAD"]),
+            (":x", vec!["+HEAD:refs/beige/HEAD"]),
+            ("^refs/heads/x", vec![]),
+            (id, vec![&*format!("+{id}:refs/beige/{id}")]),
+        ] {
+            assert_eq!(sources(refspec), want, "{refspec}");
+        }
+    }
+}

@@ -43,8 +43,20 @@ const SELECTING: [&str; 14] = [
 ];
 
 /// Options that go out.
-const SENDING: [&str; 8] =
-    ["--atomic", "--no-atomic", "-o", "--push-option", "--thin", "--no-thin", "-4", "-6"];
+const SENDING: [&str; 12] = [
+    "--atomic",
+    "--no-atomic",
+    "-o",
+    "--push-option",
+    "--thin",
+    "--no-thin",
+    "-4",
+    "-6",
+    "-q",
+    "--quiet",
+    "-v",
+    "--verbose",
+];
 
 pub(super) fn push(work: &Work<'_>, parsed: &Parsed<'_>) -> Result<Printed, Answer> {
     let may_force = work.settings.allow_force_push;
@@ -191,4 +203,53 @@ fn readable(printed: Printed, updates: &[Update]) -> Printed {
         text.replace(&format!("{} -> ", it.id), &format!("{short} -> "))
     });
     Printed { err, ..printed }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::commands::named;
+    use super::*;
+    use crate::builtin::git::arguments::parse;
+
+    fn update(kind: char, from: &str, to: &str, id: &str) -> Update {
+        Update { kind, from: from.into(), to: to.into(), id: id.into() }
+    }
+
+    #[test]
+    fn only_lines_that_change_something_are_updates() {
+        let read = |it: &str| read_update(it);
+        assert_eq!(
+            read(" \trefs/heads/a:refs/heads/b\t1..2"),
+            Some(update(' ', "refs/heads/a", "refs/heads/b", ""))
+        );
+        assert_eq!(
+            read("+\tHEAD:x:refs/heads/b\t1...2 (forced update)"),
+            Some(update('+', "HEAD:x", "refs/heads/b", ""))
+        );
+        assert_eq!(read("-\t:refs/heads/b\t[deleted]"), Some(update('-', "", "refs/heads/b", "")));
+        for line in ["To x", "Done", "=\ta:refs/heads/b\t[up to date]", "!\ta:refs/heads/b\tx", ""]
+        {
+            assert_eq!(read(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn exactly_what_was_seen_is_sent_and_only_over_what_was_seen() -> Result<(), String> {
+        let parsed = parse(named("push").ok_or("none")?, &["-fq", "--atomic", "o", "x"])?;
+        let remote = Remote::read("https://h/x")?;
+        let refs = Refs::from([("refs/heads/b".to_owned(), "1".to_owned())]);
+        let updates = [
+            update('*', "a", "refs/heads/a", "7"),
+            update('+', "b", "refs/heads/b", "8"),
+            update('-', "", "refs/heads/c", ""),
+        ];
+        let words = sending(&parsed, &remote, &refs, &updates).join(" ");
+        assert_eq!(
+            words,
+            "push --no-verify --no-progress -q --atomic --force-with-lease=refs/heads/b:1 \
+             --force-with-lease=refs/heads/c: -- https://h/x 7:refs/heads/a 8:refs/heads/b \
+             :refs/heads/c"
+        );
+        Ok(())
+    }
 }
