@@ -25,9 +25,9 @@ pub mod serve;
 pub mod settings;
 pub mod skills;
 
-mod child;
+pub(crate) mod child;
 mod fields;
-mod globs;
+pub(crate) mod globs;
 mod listeners;
 mod plugins;
 mod tree;

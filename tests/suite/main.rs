@@ -29,6 +29,7 @@ mod fallback;
 mod faults;
 mod full_disk;
 mod gateway;
+mod git;
 mod google;
 mod histories;
 mod hooks;
