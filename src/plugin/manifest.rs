@@ -1,6 +1,6 @@
 //! `plugin.json` as typed values. What a plugin may be called, what its tools
 //! may be called and what they may start is decided here, once, at load. What
-//! this version does not build (TypeScript, channels, skills) is
+//! this version does not build (channels, skills) is
 //! refused; keys that nobody knows are warnings.
 
 mod program;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use program::{argv, find_program, flags};
+use program::{argv, entry_inside, find_program, flags};
 use provides::{check_provides, promised};
 
 use crate::plugin::fields::{Fields, Findings, kind_of};
@@ -30,6 +30,10 @@ pub const CORE_TOOLS: [&str; 4] = ["read", "write", "patch", "exec"];
 
 /// Names that would shadow what a sandbox itself needs.
 const RESERVED: [&str; 6] = ["read", "write", "patch", "exec", "tool-client", "sh"];
+
+/// The file that a plugin of the TypeScript gateway begins with, if its manifest
+/// names no other.
+const INDEX: &str = "index.ts";
 
 const DEFAULT_TIMEOUT_SECONDS: u64 = 300;
 const MAX_TIMEOUT_SECONDS: u64 = 86_400;
@@ -97,8 +101,11 @@ pub struct Run {
 /// A program that speaks the protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
-    /// Program and arguments; a name is looked up in PATH.
+    /// Program and arguments; a name is looked up in PATH. Empty with `entry`.
     pub argv: Vec<OsString>,
+    /// First file of a plugin of the TypeScript gateway, inside its folder,
+    /// links resolved; what runs it is found when it is started.
+    pub entry: Option<PathBuf>,
     /// Further environment.
     pub env: BTreeMap<String, String>,
 }
@@ -142,7 +149,7 @@ pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
         name: name.to_owned(),
         folder: folder.to_owned(),
         tools: vec![tool],
-        server: Some(Server { argv: argv.to_vec(), env: BTreeMap::new() }),
+        server: Some(Server { argv: argv.to_vec(), entry: None, env: BTreeMap::new() }),
         hooks: Vec::new(),
         private: Vec::new(),
         schema: None,
@@ -159,7 +166,7 @@ pub fn form(folder: &Path) -> &'static str {
         Some("builtin") => "builtin",
         Some("tools") => "run",
         Some(_) => "typescript",
-        None if folder.join("index.ts").exists() => "typescript",
+        None if folder.join(INDEX).exists() => "typescript",
         None => "unknown",
     }
 }
@@ -229,9 +236,9 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
             "command",
             "timeoutSeconds",
             "env",
+            "entry",
             // Refused below, by name.
             "builtin",
-            "entry",
             // Said by many who write packages; they mean nothing here.
             "version",
             "$schema",
@@ -281,52 +288,56 @@ fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
 /// A plugin of a form that is not built would be loaded and do nothing.
 fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
     let has = |key: &str| fields.get(key).is_some();
-    for key in ["builtin", "entry"].into_iter().filter(|it| has(it)) {
+    if has("builtin") {
+        findings.errors.push(
+            "builtin: not supported by this version; `command`, `entry`, or `tools` with `run`, is"
+                .into(),
+        );
+    }
+    let (server, forms) = (["command", "entry"].into_iter().find(|it| has(it)), ["tools", "entry"]);
+    if let Some(server) = server
+        && let Some(other) = forms.into_iter().find(|it| *it != server && has(it))
+    {
         findings.errors.push(format!(
-            "{key}: not supported by this version; `command`, or `tools` with `run`, is"
+            "{server}: a plugin has one of `command`, `entry`, and `tools` with `run`, and not \
+             `{other}` too; a server tells its tools itself, and `provides.tools` names them"
         ));
     }
-    match (has("tools"), has("command")) {
-        (true, true) => findings.errors.push(
-            "command: a plugin has either `command` or `tools` with `run`; the server of \
-             `command` tells its tools itself, and `provides.tools` names them"
-                .into(),
-        ),
-        (false, true) => {}
-        (_, false) => {
-            for key in ["timeoutSeconds", "env"].into_iter().filter(|it| has(it)) {
-                findings.errors.push(format!("{key}: belongs into an entry of `tools`"));
-            }
+    if has("tools") && server.is_none() {
+        for key in ["timeoutSeconds", "env"].into_iter().filter(|it| has(it)) {
+            findings.errors.push(format!("{key}: belongs into an entry of `tools`"));
         }
     }
-    if has("tools") || has("command") || has("builtin") || has("entry") {
-        return;
+    if !has("tools") && !has("builtin") && server.is_none() && !folder.join(INDEX).exists() {
+        findings.errors.push("tools: is required, or `command`, or an index.ts".into());
     }
-    let why = if folder.join("index.ts").exists() {
-        "index.ts: a plugin in TypeScript is not supported by this version"
-    } else {
-        "tools: is required, or `command`"
-    };
-    findings.errors.push(why.into());
 }
 
 /// The server of a plugin, if it has one.
 fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option<Server> {
-    fields.get("command")?;
-    let argv = argv(fields, "command", findings)?;
-    let (program, args) = argv.split_first()?;
-    match find_program(folder, program, true) {
-        Ok(program) => {
+    let has = |key: &str| fields.get(key).is_some();
+    let found = if has("command") {
+        let argv = argv(fields, "command", findings)?;
+        let (program, args) = argv.split_first()?;
+        find_program(folder, program, true).map(|program| {
             let program = match program {
                 Program::Inside(path) => path.into(),
                 Program::OnPath(name) => name.into(),
             };
             let args = args.iter().map(OsString::from);
-            let argv = std::iter::once(program).chain(args).collect();
-            Some(Server { argv, env: env(fields, findings) })
-        }
+            (std::iter::once(program).chain(args).collect(), None)
+        })
+    } else if has("entry") || !(has("tools") || has("builtin")) && folder.join(INDEX).exists() {
+        let entry = if has("entry") { fields.text("entry", findings)? } else { INDEX.to_owned() };
+        entry_inside(folder, &entry).map(|it| (Vec::new(), Some(it)))
+    } else {
+        return None;
+    };
+    match found {
+        Ok((argv, entry)) => Some(Server { argv, entry, env: env(fields, findings) }),
         Err(why) => {
-            findings.errors.push(format!("{}: {why}", fields.path("command")));
+            let key = if has("command") { "command" } else { "entry" };
+            findings.errors.push(format!("{}: {why}", fields.path(key)));
             None
         }
     }

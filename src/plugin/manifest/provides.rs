@@ -43,7 +43,8 @@ fn hooks(provides: &Fields<'_>, is_server: bool, findings: &mut Findings) -> Vec
     let names = provides.texts("hooks", findings).unwrap_or_default();
     let at = provides.path("hooks");
     if !is_server && !names.is_empty() {
-        let what = format!("{at}: only a server can be asked for hooks: it needs `command`");
+        let what =
+            format!("{at}: only a server can be asked for hooks: it needs `command` or `entry`");
         findings.errors.push(what);
     }
     let mut hooks = Vec::new();

@@ -244,6 +244,7 @@ fn a_server_names_its_program_and_promises_its_tools() {
     let manifest = manifest.unwrap_or_else(|it| panic!("{it:?}"));
     let server = Server {
         argv: vec![program.into(), "--x".into()],
+        entry: None,
         env: BTreeMap::from([("A".into(), "b".into())]),
     };
     assert_eq!(manifest.server, Some(server));
