@@ -58,7 +58,7 @@ pub trait Desk: Send + Sync {
     fn request(&self, request: &Request<'_>) -> Result<Value, Refusal>;
 
     /// Hears a notice; must not wait.
-    fn notice(&self, plugin: &str, method: &str, params: &Value);
+    fn notice(&self, plugin: &str, connection: &Connection, method: &str, params: &Value);
 }
 
 /// A request of a plugin.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::connection::Unanswered;
+use super::connection::{Matter, Unanswered};
 use super::hooks::{
     self, Halt, Hook, Listener, ModelSwitch, Occasion, Outcome, Prompted, ToolCalled, Unheard,
 };
@@ -94,16 +94,25 @@ impl Plugins {
         (after != before).then_some(after)
     }
 
-    /// Tells that a session was made or removed.
-    pub fn tell_of_session(&self, hook: Hook, at: &Occasion, cancel: &Cancel) {
-        let asker = Asker { cancel, line: None };
-        hooks::tell(self.asked(hook, asker), hook, &at.event());
+    /// Tells that a session was made or removed; not the plugin `by` which it
+    /// was done: that one knows, and may hear nothing until it has its answer.
+    pub fn tell_of_session(&self, hook: Hook, at: &Occasion, by: Option<&str>, cancel: &Cancel) {
+        let asked = self.asked(hook, Asker { cancel, line: None });
+        hooks::tell(asked.filter(|it| by != Some(it.host.plugin())), hook, &at.event());
     }
 
-    /// Tells that another model answers in a session.
-    pub fn tell_of_switch(&self, switch: &ModelSwitch<'_>, at: &Occasion, cancel: &Cancel) {
-        let (hook, asker) = (Hook::ModelSwitched, Asker { cancel, line: None });
-        hooks::tell(self.asked(hook, asker), hook, &switch.event(at));
+    /// Tells that another model answers in a session; not the plugin `by` which
+    /// it was chosen.
+    pub fn tell_of_switch(
+        &self,
+        switch: &ModelSwitch<'_>,
+        at: &Occasion,
+        by: Option<&str>,
+        cancel: &Cancel,
+    ) {
+        let hook = Hook::ModelSwitched;
+        let asked = self.asked(hook, Asker { cancel, line: None });
+        hooks::tell(asked.filter(|it| by != Some(it.host.plugin())), hook, &switch.event(at));
     }
 
     /// Tells that the gateway runs, once every plugin does or has failed.
@@ -207,7 +216,10 @@ impl Listener for Asked<'_> {
             return Ok(Value::Null);
         }
         let left = until.saturating_duration_since(Instant::now());
-        session.connection.ask("beige/hook", &params, left, self.asker).map_err(|it| match it {
+        let at = event["sessionKey"].as_str().unwrap_or_default();
+        let matter = Matter::Hook(at.to_owned());
+        let asked = session.connection.ask_about(matter, "beige/hook", &params, left, self.asker);
+        asked.map_err(|it| match it {
             Unanswered::CalledOff => Unheard::CalledOff,
             Unanswered::Late(_) => {
                 Unheard::Failed(format!("no answer within {} s", self.patience.as_secs()))

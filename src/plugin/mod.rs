@@ -10,6 +10,7 @@
 //! such a server ([`TypeScript`]). [`Plugins`] is all of them at work.
 
 pub mod ask;
+pub mod channels;
 pub mod connection;
 pub mod hooks;
 pub mod host;
@@ -209,6 +210,12 @@ impl Registry {
     /// each is started.
     pub fn servers(&self) -> impl Iterator<Item = &Launch> {
         self.order.iter().filter_map(|it| self.plugins.get(it)?.server.as_ref())
+    }
+
+    /// The configuration of a plugin, defaults filled in, without what agents say
+    /// of it.
+    pub fn config_of(&self, plugin: &str) -> Option<&Value> {
+        self.plugins.get(plugin).map(|it| &it.config)
     }
 
     /// The hooks that a plugin is always asked for, and what its failure means.

@@ -35,6 +35,15 @@ pub struct Announced {
     pub tools: Vec<AnnouncedTool>,
     /// Hooks that it wants to be called for.
     pub hooks: Vec<String>,
+    /// Its channel, if it is one.
+    pub channel: Option<AnnouncedChannel>,
+}
+
+/// A channel as the plugin that is one describes it; it has the plugin's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnnouncedChannel {
+    /// Whether messages can be sent by it at any time.
+    pub supports_messaging: bool,
 }
 
 /// A tool as the plugin that gives it describes it.
@@ -56,6 +65,9 @@ impl Greeting {
         let beige = beige.is_object().then(|| Announced {
             tools: list(&beige["tools"]).map(tool).filter(|it| !it.name.is_empty()).collect(),
             hooks: texts(&beige["hooks"]),
+            channel: beige["channel"].as_object().map(|it| AnnouncedChannel {
+                supports_messaging: it.get("supportsMessaging") == Some(&Value::Bool(true)),
+            }),
         });
         Self { server, beige }
     }
@@ -101,6 +113,7 @@ mod tests {
                 commands: vec!["kv get KEY".into()],
             }],
             hooks: vec!["prePrompt".into()],
+            channel: Some(AnnouncedChannel { supports_messaging: true }),
         };
         let beige = json!({
             "version": 1,
@@ -109,6 +122,7 @@ mod tests {
                 {"description": "no name"},
             ],
             "hooks": ["prePrompt", null],
+            "channel": {"supportsMessaging": true},
         });
         check(
             json!({"capabilities": {"experimental": {"beige": beige}}}),

@@ -43,7 +43,7 @@ impl Desk for Echo {
         }
     }
 
-    fn notice(&self, _plugin: &str, _method: &str, _params: &Value) {
+    fn notice(&self, _: &str, _: &Connection, _method: &str, _params: &Value) {
         self.notices.fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -16,15 +16,25 @@ pub(super) fn check_provides(
     let Some(value) = fields.get("provides") else { return Vec::new() };
     let Some(provides) = Fields::of("provides", value, findings) else { return Vec::new() };
     provides.warn_of_unknown(&["tools", "channel", "hooks", "skills"], findings);
-    for key in ["channel", "skills"] {
-        if provides.get(key).is_some_and(|it| !is_nothing(it)) {
-            findings.errors.push(format!("provides.{key}: not supported by this version"));
-        }
+    if provides.get("skills").is_some_and(|it| !is_nothing(it)) {
+        findings.errors.push("provides.skills: not supported by this version".into());
     }
+    check_channel(&provides, is_server, findings);
     if !is_server {
         check_named_tools(fields, &provides, findings);
     }
     hooks(&provides, is_server, findings)
+}
+
+/// Only a server can be a channel: it says in its greeting what it is able to.
+fn check_channel(provides: &Fields<'_>, is_server: bool, findings: &mut Findings) {
+    let wrong = match provides.get("channel") {
+        None | Some(Value::Bool(false)) => return,
+        Some(Value::Bool(true)) if is_server => return,
+        Some(Value::Bool(true)) => "only a server can be a channel: it needs `command`",
+        Some(_) => "must be true or false",
+    };
+    findings.errors.push(format!("{}: {wrong}", provides.path("channel")));
 }
 
 fn check_named_tools(fields: &Fields<'_>, provides: &Fields<'_>, findings: &mut Findings) {
