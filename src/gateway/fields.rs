@@ -38,11 +38,7 @@ impl Fields {
     }
 
     /// What a field holds, if it is given.
-    pub fn optional<T>(
-        &mut self,
-        name: &str,
-        read: fn(Value) -> Checked<T>,
-    ) -> Checked<Option<T>> {
+    pub fn optional<T>(&mut self, name: &str, read: fn(Value) -> Checked<T>) -> Checked<Option<T>> {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => within(name, read(value)).map(Some),

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,6 @@ pub struct Connection {
     outbox: Sender<Vec<u8>>,
     next_id: AtomicU64,
     asked: Mutex<Asked>,
-    is_deaf: AtomicBool,
 }
 
 /// What was asked and is not answered.
@@ -99,8 +98,7 @@ impl Connection {
     pub(super) fn open() -> (Arc<Self>, Receiver<Vec<u8>>) {
         let (outbox, lines) = bounded(MOST_WAITING);
         let asked = Mutex::new(Asked { slots: HashMap::new(), ended: None });
-        let (next_id, is_deaf) = (AtomicU64::new(1), AtomicBool::new(false));
-        (Arc::new(Self { outbox, next_id, asked, is_deaf }), lines)
+        (Arc::new(Self { outbox, next_id: AtomicU64::new(1), asked }), lines)
     }
 
     /// Asks and waits for the answer.
@@ -162,29 +160,6 @@ impl Connection {
     /// error that says so.
     pub(super) fn answer(&self, id: &Value, outcome: &Result<Value, Refusal>) {
         let _ = self.outbox.send_timeout(rpc::bounded_answer(id, outcome), NOTICE_PATIENCE);
-    }
-
-    /// From here on the plugin waits for an answer of ours and hears nothing else.
-    pub(super) fn listens_not(&self) {
-        self.is_deaf.store(true, Ordering::Relaxed);
-    }
-
-    /// It has that answer.
-    pub(super) fn listens_again(&self) {
-        self.is_deaf.store(false, Ordering::Relaxed);
-    }
-
-    /// Whether it answers nothing just now. Who waited for it on the way to what
-    /// it waits for itself would wait in vain.
-    pub fn is_deaf(&self) -> bool {
-        self.is_deaf.load(Ordering::Relaxed)
-    }
-
-    /// Asks and waits for no answer; it is left when it comes.
-    pub(super) fn post(&self, method: &str, params: &impl Serialize) -> bool {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let line = rpc::request(id, method, params).unwrap_or_default();
-        line.len() <= LONGEST && self.outbox.send_timeout(line, NOTICE_PATIENCE).is_ok()
     }
 
     /// An answer has come; one that nobody waits for is left.

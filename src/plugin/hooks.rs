@@ -75,11 +75,6 @@ impl Hook {
         Self::ALL.into_iter().find(|it| it.name() == name)
     }
 
-    /// Whether its answer changes nothing.
-    pub fn only_tells(self) -> bool {
-        matches!(self, Self::SessionCreated | Self::SessionDisposed | Self::ModelSwitched)
-    }
-
     /// Whether its failure refuses what it was asked about.
     pub fn guards(self) -> bool {
         matches!(self, Self::PrePrompt | Self::PreToolExec)

@@ -210,11 +210,6 @@ impl Listener for Asked<'_> {
         let until = Instant::now() + self.patience;
         let session = self.session()?;
         let params = json!({"hook": hook.name(), "event": event});
-        // It asks for what this hook tells of, and blocks until that is done.
-        if session.connection.is_deaf() && hook.only_tells() {
-            session.connection.post("beige/hook", &params);
-            return Ok(Value::Null);
-        }
         let left = until.saturating_duration_since(Instant::now());
         let at = event["sessionKey"].as_str().unwrap_or_default();
         let matter = Matter::Hook(at.to_owned());

@@ -132,11 +132,7 @@ impl Scene<'_> {
     }
 
     /// A tool of a plugin, outside every sandbox.
-    pub(super) fn plugin(
-        &self,
-        call: PluginCall,
-        line: Option<BorrowedFd<'_>>,
-    ) -> Result<Answer> {
+    pub(super) fn plugin(&self, call: PluginCall, line: Option<BorrowedFd<'_>>) -> Result<Answer> {
         let Some(tool) = self.toolbox.registry().tool(&call.tool) else {
             let what = format!("no plugin gives the tool `{}`", call.tool);
             return Err(Error::new(Kind::Missing, what));

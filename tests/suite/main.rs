@@ -60,4 +60,5 @@ mod support;
 mod terminal;
 mod text_tools;
 mod tools;
+mod typescript;
 mod usage;

@@ -82,9 +82,7 @@ fn list(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
 fn list_keys(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
     let (agent, of_agents_too) = which(asked, fields)?;
     let keys = asked.engine().store.keys_of(&agent, of_agents_too)?;
-    let key = |(key, path): (String, std::path::PathBuf)| {
-        json!({"key": key, "sessionFile": path.display().to_string()})
-    };
+    let key = |(key, path): (String, std::path::PathBuf)| json!({"key": key, "sessionFile": path.display().to_string()});
     Ok(json!({"keys": keys.into_iter().map(key).collect::<Vec<Value>>()}))
 }
 

@@ -16,11 +16,7 @@ use crate::session::LARGEST_OF_ONE;
 
 pub(super) const METHODS: &[Method] = &[
     Method { name: "session/settings.get", fields: &["sessionKey"], answer: get },
-    Method {
-        name: "session/settings.update",
-        fields: &["sessionKey", "settings"],
-        answer: update,
-    },
+    Method { name: "session/settings.update", fields: &["sessionKey", "settings"], answer: update },
     Method { name: "session/settings.clear", fields: &["sessionKey"], answer: clear },
     Method { name: "session/metadata.get", fields: &["sessionKey", "key"], answer: get_metadata },
     Method {

@@ -219,7 +219,7 @@ fn forms_that_are_not_built_are_refused() {
     check(
         json!({"provides": {"tools": ["p"], "channel": true, "hooks": ["prePrompt"], "skills": []}}),
         &[
-            "provides.channel: only a server can be a channel: it needs `command`",
+            "provides.channel: only a server can be a channel: it needs `command` or `entry`",
             "provides.hooks: only a server can be asked for hooks: it needs `command`",
         ],
     );

@@ -126,7 +126,6 @@ impl Clerk {
                 if !self.write(&answer, hang_up.as_fd()) {
                     return;
                 }
-                self.connection.listens_again();
             }
         }
     }
@@ -142,7 +141,6 @@ impl Clerk {
         let Some(Message::Request { id, method, params }) = message else {
             return refused("it asks for nothing");
         };
-        self.connection.listens_not();
         let request = Request {
             plugin: &self.plugin,
             id: &id,

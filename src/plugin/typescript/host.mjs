@@ -166,8 +166,10 @@ const ctx = {
     void sessionSync("model.set", { sessionKey, agentName, provider, modelId }),
   clearSessionModel: (sessionKey) => void sessionSync("model.clear", { sessionKey }),
   getSessionModel: (sessionKey) => optional(sessionSync("model.get", { sessionKey }).model),
-  listSessions: (agentName, opts) => sessionSync("list", { agentName, ...opts }).sessions,
-  listSessionKeys: (agentName, opts) => sessionSync("listKeys", { agentName, ...opts }).keys,
+  listSessions: (agentName, { includeToolSessions } = {}) =>
+    sessionSync("list", { agentName, includeToolSessions }).sessions,
+  listSessionKeys: (agentName, { includeToolSessions } = {}) =>
+    sessionSync("listKeys", { agentName, includeToolSessions }).keys,
   getSessionEntry: (sessionKey) => optional(sessionSync("get", { sessionKey }).entry),
   getSessionUsage: (sessionKey) => optional(sessionSync("usage", { sessionKey }).usage),
   isSessionActive: (sessionKey) => sessionSync("isActive", { sessionKey }).active,
@@ -444,8 +446,9 @@ function withoutUnusedImports(source) {
   const statement =
     /^[ \t]*import\s+(?:([\w$]+)\s*(?:,\s*)?)?(?:\{([^{}]*)\}\s*)?from\s*(["'][^"'\n]+["']);?/gm;
   const comments = /^[ \t]*(?:\/\/.*|\/\*[^]*?\*\/)/gm;
-  const rest = source.replace(statement, "").replace(comments, "");
-  const used = new Set(rest.match(/[\w$]+/g));
+  const rest = source.replace(statement, "").replace(comments, "").replaceAll("...", " ");
+  // What stands behind a dot is a member of something else.
+  const used = new Set(rest.match(/(?<![\w$.])[\w$]+/g));
   return source.replace(statement, (whole, main, list, from) => {
     const names = (list ?? "").split(",").filter((it) => used.has(it.match(/[\w$]+(?=\s*$)/)?.[0]));
     const parts = [];
