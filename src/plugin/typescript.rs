@@ -71,13 +71,13 @@ pub(super) fn prepare(
     plugin: &TypeScript,
     asker: Asker<'_>,
 ) -> Result<(Launch, Fifos)> {
-    let runtime = find(launch, asker)?;
-    let host = lay(&plugin.place)?;
-    let fifos = Fifos::make(&plugin.place)?;
     if plugin.config.len() + 64 > LONGEST_VARIABLE {
         let what = "its configuration is longer than 128 KiB as JSON";
         return Err(Error::new(Kind::TooLarge, what));
     }
+    let runtime = find(launch, asker)?;
+    let host = lay(&plugin.place)?;
+    let fifos = Fifos::make(&plugin.place)?;
     let mut env = launch.env.clone();
     let given: [(&str, &OsStr); 6] = [
         ("BEIGE_PLUGIN_ENTRY", plugin.entry.as_os_str()),
@@ -212,3 +212,6 @@ fn lay(place: &Path) -> Result<PathBuf> {
         .during(Kind::Internal, format!("write {}", path.display()))?;
     Ok(path)
 }
+
+#[cfg(test)]
+mod tests;

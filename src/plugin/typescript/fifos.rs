@@ -182,3 +182,81 @@ fn is_ready(file: &File, wanted: PollFlags, hang_up: BorrowedFd<'_>) -> bool {
         Err(error) => error == rustix::io::Errno::INTR,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::plugin::tests::Scratch;
+
+    /// Answers with what it is asked, or not before it is called off.
+    struct Echo;
+
+    impl Desk for Echo {
+        fn request(&self, request: &Request<'_>) -> std::result::Result<Value, Refusal> {
+            if request.method == "wait" {
+                let _ = request.cancel.gone().recv();
+            }
+            Ok(request.params.clone())
+        }
+
+        fn notice(&self, _: &str, _: &Connection, _: &str, _: &Value) {}
+    }
+
+    /// A pair that is served, and its ends as a plugin has them.
+    fn served(scratch: &Scratch) -> (Served, File, BufReader<File>) {
+        let fifos = Fifos::make(scratch.path()).expect("a pair");
+        let ask = OpenOptions::new().write(true).open(&fifos.ask).expect("it opens");
+        let answer = File::open(&fifos.answer).expect("it opens");
+        let (connection, _) = Connection::open();
+        let served = fifos.serve("p", Arc::new(Echo), connection).expect("served");
+        (served, ask, BufReader::new(answer))
+    }
+
+    #[track_caller]
+    fn check(ask: &mut File, answer: &mut BufReader<File>, line: &str, want: &Value) {
+        ask.write_all(line.as_bytes()).expect("written");
+        let mut told = String::new();
+        answer.read_line(&mut told).expect("an answer");
+        assert_eq!(serde_json::from_str::<Value>(&told).expect("JSON"), *want, "{line}");
+    }
+
+    #[test]
+    fn what_is_asked_is_answered_whatever_it_is() {
+        let scratch = Scratch::new();
+        let (served, mut ask, mut answer) = served(&scratch);
+        // More than a pipe holds, both ways.
+        let text = "x".repeat(1024 * 1024);
+        for params in [json!({"a": 1}), json!({"text": text})] {
+            let line = json!({"jsonrpc": "2.0", "id": 7, "method": "m", "params": params});
+            let want = json!({"jsonrpc": "2.0", "id": 7, "result": params});
+            check(&mut ask, &mut answer, &format!("{line}\n"), &want);
+        }
+        for (line, why) in [
+            ("junk\n", "it is not JSON"),
+            ("{\"method\": \"m\"}\n", "it asks for nothing"),
+            ("[]\n", "it asks for nothing"),
+        ] {
+            let error = json!({"code": BAD_PARAMS, "message": why});
+            let want = json!({"jsonrpc": "2.0", "id": null, "error": error});
+            check(&mut ask, &mut answer, line, &want);
+        }
+        drop(served);
+        assert_eq!(fs::read_dir(scratch.path()).expect("a folder").count(), 0);
+    }
+
+    #[test]
+    fn whoever_waits_for_an_answer_hears_of_the_end() {
+        let scratch = Scratch::new();
+        let (served, mut ask, mut answer) = served(&scratch);
+        ask.write_all(b"{\"id\": 1, \"method\": \"wait\"}\n").expect("written");
+        drop(served);
+        let mut told = String::new();
+        // The answer of what was called off may still come; then the end does.
+        while answer.read_line(&mut told).expect("it reads") > 0 {}
+        assert!(ask.write_all(b"x\n").is_err(), "nobody reads any more");
+    }
+}
