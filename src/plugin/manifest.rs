@@ -3,6 +3,7 @@
 //! this version does not build (channels, skills) is
 //! refused; keys that nobody knows are warnings.
 
+mod entry;
 mod program;
 mod provides;
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use program::{argv, entry_inside, find_program, flags};
+use program::{argv, find_program, flags};
 use provides::{check_provides, promised};
 
 use crate::plugin::fields::{Fields, Findings, kind_of};
@@ -30,10 +31,6 @@ pub const CORE_TOOLS: [&str; 4] = ["read", "write", "patch", "exec"];
 
 /// Names that would shadow what a sandbox itself needs.
 const RESERVED: [&str; 6] = ["read", "write", "patch", "exec", "tool-client", "sh"];
-
-/// The file that a plugin of the TypeScript gateway begins with, if its manifest
-/// names no other.
-const INDEX: &str = "index.ts";
 
 const DEFAULT_TIMEOUT_SECONDS: u64 = 300;
 const MAX_TIMEOUT_SECONDS: u64 = 86_400;
@@ -166,7 +163,7 @@ pub fn form(folder: &Path) -> &'static str {
         Some("builtin") => "builtin",
         Some("tools") => "run",
         Some(_) => "typescript",
-        None if folder.join(INDEX).exists() => "typescript",
+        None if folder.join(entry::INDEX).exists() => "typescript",
         None => "unknown",
     }
 }
@@ -288,56 +285,52 @@ fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
 /// A plugin of a form that is not built would be loaded and do nothing.
 fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
     let has = |key: &str| fields.get(key).is_some();
-    if has("builtin") {
-        findings.errors.push(
-            "builtin: not supported by this version; `command`, `entry`, or `tools` with `run`, is"
-                .into(),
-        );
-    }
-    let (server, forms) = (["command", "entry"].into_iter().find(|it| has(it)), ["tools", "entry"]);
-    if let Some(server) = server
-        && let Some(other) = forms.into_iter().find(|it| *it != server && has(it))
-    {
+    for key in ["builtin"].into_iter().filter(|it| has(it)) {
         findings.errors.push(format!(
-            "{server}: a plugin has one of `command`, `entry`, and `tools` with `run`, and not \
-             `{other}` too; a server tells its tools itself, and `provides.tools` names them"
+            "{key}: not supported by this version; `command`, `entry`, or `tools` with `run`, is"
         ));
     }
-    if has("tools") && server.is_none() {
-        for key in ["timeoutSeconds", "env"].into_iter().filter(|it| has(it)) {
-            findings.errors.push(format!("{key}: belongs into an entry of `tools`"));
+    let is_typescript = entry::is_there(folder, fields);
+    match (has("tools"), has("command") || is_typescript) {
+        (true, true) if !is_typescript => findings.errors.push(
+            "command: a plugin has either `command` or `tools` with `run`; the server of \
+             `command` tells its tools itself, and `provides.tools` names them"
+                .into(),
+        ),
+        (_, true) => {}
+        (_, false) => {
+            for key in ["timeoutSeconds", "env"].into_iter().filter(|it| has(it)) {
+                findings.errors.push(format!("{key}: belongs into an entry of `tools`"));
+            }
         }
     }
-    if !has("tools") && !has("builtin") && server.is_none() && !folder.join(INDEX).exists() {
-        findings.errors.push("tools: is required, or `command`, or an index.ts".into());
+    if has("tools") || has("command") || has("builtin") || is_typescript {
+        return;
     }
+    findings.errors.push("tools: is required, or `command`, or an index.ts".into());
 }
 
 /// The server of a plugin, if it has one.
 fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option<Server> {
-    let has = |key: &str| fields.get(key).is_some();
-    let found = if has("command") {
-        let argv = argv(fields, "command", findings)?;
-        let (program, args) = argv.split_first()?;
-        find_program(folder, program, true).map(|program| {
+    if entry::is_there(folder, fields) {
+        let entry = entry::entry(folder, fields, findings)?;
+        return Some(Server { argv: Vec::new(), entry: Some(entry), env: env(fields, findings) });
+    }
+    fields.get("command")?;
+    let argv = argv(fields, "command", findings)?;
+    let (program, args) = argv.split_first()?;
+    match find_program(folder, program, true) {
+        Ok(program) => {
             let program = match program {
                 Program::Inside(path) => path.into(),
                 Program::OnPath(name) => name.into(),
             };
             let args = args.iter().map(OsString::from);
-            (std::iter::once(program).chain(args).collect(), None)
-        })
-    } else if has("entry") || !(has("tools") || has("builtin")) && folder.join(INDEX).exists() {
-        let entry = if has("entry") { fields.text("entry", findings)? } else { INDEX.to_owned() };
-        entry_inside(folder, &entry).map(|it| (Vec::new(), Some(it)))
-    } else {
-        return None;
-    };
-    match found {
-        Ok((argv, entry)) => Some(Server { argv, entry, env: env(fields, findings) }),
+            let argv = std::iter::once(program).chain(args).collect();
+            Some(Server { argv, entry: None, env: env(fields, findings) })
+        }
         Err(why) => {
-            let key = if has("command") { "command" } else { "entry" };
-            findings.errors.push(format!("{}: {why}", fields.path(key)));
+            findings.errors.push(format!("{}: {why}", fields.path("command")));
             None
         }
     }

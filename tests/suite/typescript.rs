@@ -135,6 +135,8 @@ fn what_a_plugin_is_given_does_what_it_says() {
         let workspace = world.workspace("a").canonicalize().expect("a workspace");
         let context = get("context", json!([]));
         assert_eq!((&context[0], &context[2]), (&json!("a"), &json!(workspace)));
+        let piped = world.sh("printf '%s' 'a b' | old piped").expect(0);
+        assert_eq!(piped.json(), "a b");
         // Models.
         assert_eq!(get("getModel", json!(["p", "m"]))["modelId"], "m");
         assert_eq!(get("getModel", json!(["p", "none"])), Value::Null);
@@ -185,6 +187,9 @@ fn what_a_plugin_is_given_does_what_it_says() {
         let message = json!(["old", "7", null, "text", {"parseMode": "html"}]);
         assert_eq!(get("send", message), Value::Null);
         assert!(world.gateway_log().contains("old: to 7 in no thread: text (html)"));
+        // The second of its handlers sees what the first one made of it.
+        let events = world.events("api:0", "BLOCK");
+        assert_eq!(events, [json!({"type": "blocked", "reason": "no"})]);
         // An API session is none of its own: the plugin hears of it.
         server.play([says("yes")]);
         world.answer("api:1", "hi");
@@ -232,6 +237,38 @@ fn an_agent_that_a_tool_asks_is_billed_to_who_called_the_tool() {
         assert_eq!(world.answer("api:1", "go"), "done");
         let depth = value(&world, "getSessionMetadata", json!(["old:child", "depth"]));
         assert_eq!(depth, 1);
+    });
+}
+
+#[test]
+fn packages_in_a_plugins_own_folder_are_used_and_ours_stands_for_theirs() {
+    under_each(|program| {
+        let server = ModelServer::new();
+        let world = some_world();
+        world.model(&server, "");
+        let folder = world.root.join("packed");
+        let write = |path: &str, text: &str| {
+            let path = folder.join(path);
+            fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
+            fs::write(path, text).expect("written");
+        };
+        let theirs = "node_modules/@matthias-hausberger/beige";
+        write("plugin.json", r#"{"name": "packed", "description": "x"}"#);
+        let needs = r#"{"dependencies": {"dep": "1.0.0", "@matthias-hausberger/beige": "1.0.0"}}"#;
+        write("package.json", needs);
+        write("node_modules/dep/package.json", r#"{"name": "dep", "version": "1.0.0"}"#);
+        write("node_modules/dep/index.js", "module.exports.word = () => 'dep'");
+        write(&format!("{theirs}/package.json"), r#"{"name": "x", "version": "1.0.0"}"#);
+        write(&format!("{theirs}/index.js"), "throw new Error('theirs')");
+        let script = "import { getErrorTag } from '@matthias-hausberger/beige'\n\
+            import dep from 'dep'\n\
+            export default function createPlugin() { return { register(reg: any) {\n\
+            const handler = async () => ({ output: dep.word() + getErrorTag('429'), exitCode: 0 })\n\
+            reg.tool({ name: 'packed', description: 'x', handler }) } } }";
+        write("index.ts", script);
+        plug(&world, "packed", &folder, "{}", &[program]);
+        // A one-shot starts it for itself.
+        assert_eq!(world.exec(&["packed"]).expect(0).text(), "deprate-limit\n");
     });
 }
 

@@ -45,20 +45,6 @@ pub(super) fn find_program(
     ))
 }
 
-/// The first file of a plugin of the TypeScript gateway.
-pub(super) fn entry_inside(folder: &Path, entry: &str) -> Result<PathBuf, String> {
-    let (path, _) = file_inside(folder, entry)?;
-    if path.components().any(|it| it.as_os_str() == "node_modules") {
-        return Err(format!(
-            "{} lies below a folder node_modules, where no runtime takes TypeScript; \
-             `beige plugins install {}` copies it out of there",
-            path.display(),
-            folder.display()
-        ));
-    }
-    Ok(path)
-}
-
 fn program_inside(folder: &Path, program: &str) -> Result<PathBuf, String> {
     let (path, mode) = file_inside(folder, program)?;
     if mode & 0o111 == 0 {
@@ -68,7 +54,7 @@ fn program_inside(folder: &Path, program: &str) -> Result<PathBuf, String> {
 }
 
 /// A file of the plugin, links resolved, and its mode.
-fn file_inside(folder: &Path, name: &str) -> Result<(PathBuf, u32), String> {
+pub(super) fn file_inside(folder: &Path, name: &str) -> Result<(PathBuf, u32), String> {
     if name.starts_with('/') {
         return Err(format!(
             "`{name}` must be a path inside the plugin's folder, such as `./tool`"

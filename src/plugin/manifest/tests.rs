@@ -269,8 +269,8 @@ fn a_server_that_cannot_be_one_is_refused() {
     );
     check(
         json!({"command": ["./tool"]}),
-        &["command: a plugin has one of `command`, `entry`, and `tools` with `run`, and not \
-         `tools` too; a server tells its tools itself, and `provides.tools` names them"],
+        &["command: a plugin has either `command` or `tools` with `run`; the server of `command` \
+         tells its tools itself, and `provides.tools` names them"],
     );
     check(json!({"env": {}}), &["env: belongs into an entry of `tools`"]);
 }
@@ -301,8 +301,7 @@ fn a_plugin_in_typescript_begins_with_its_entry_or_an_index() {
     check_entry(r#"{"name": "p", "entry": "../q.ts"}"#, &["q.ts"], outside);
     let none = Err("entry: `index.ts`: No such file or directory (os error 2)");
     check_entry(r#"{"name": "p", "entry": "index.ts"}"#, &[], none);
-    let both = Err("command: a plugin has one of `command`, `entry`, and `tools` with `run`, and \
-        not `entry` too; a server tells its tools itself, and `provides.tools` names them");
+    let both = Err("entry: a plugin that has it has no `command`");
     check_entry(r#"{"name": "p", "command": ["./tool"], "entry": "index.ts"}"#, index, both);
 }
 

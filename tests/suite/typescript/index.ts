@@ -25,6 +25,7 @@ export function createPlugin(config: Config, ctx: PluginContext) {
 
   const own: Record<string, (args: any[], config: Config, at: SessionContext) => unknown> = {
     pid: () => process.pid,
+    piped: (_, __, { stdin }) => stdin,
     configs: (_, called) => [config, called],
     context: (_, __, { agentName, channel, workspaceDir }) => [agentName, channel, workspaceDir],
     heard: () => heard,
@@ -82,6 +83,9 @@ export function createPlugin(config: Config, ctx: PluginContext) {
       });
       reg.hook("prePrompt", async (event: { message: string }) => {
         return { message: event.message + "!" };
+      });
+      reg.hook("prePrompt", async ({ message }: { message: string }) => {
+        return message.includes("BLOCK!") ? { message, block: true, reason: "no" } : { message };
       });
       reg.hook("sessionCreated", async (event: unknown) => void heard.push(event));
       reg.channel({
