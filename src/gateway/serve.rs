@@ -139,6 +139,7 @@ impl Round<'_> {
         let front = (self.front.start)(handle, doors, &engine.config)?;
         let waking = wake::start(&engine)?;
         engine.toolbox.plugins().start();
+        let _plugins = StopPlugins(&engine);
         let starting = Starting::begin(&engine)?;
         if let Err(error) = in_use.leave(&engine.config.home) {
             log::warn!("one-shots cannot see which configuration is served: {error}");
@@ -161,6 +162,16 @@ impl Round<'_> {
         engine.audit.flush()?;
         log::info!("the gateway has stopped");
         Ok(ended)
+    }
+}
+
+/// Stops the plugins, whatever way a round ends: what one of them asks holds the
+/// engine meanwhile, and must not be the last to.
+struct StopPlugins<'a>(&'a Engine);
+
+impl Drop for StopPlugins<'_> {
+    fn drop(&mut self) {
+        self.0.toolbox.plugins().stop();
     }
 }
 

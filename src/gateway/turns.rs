@@ -159,7 +159,12 @@ fn try_run(
         return Err(Error::new(Kind::Missing, format!("there is no agent `{}`", work.agent)));
     };
     let Some(equipment) = engine.toolbox.equipment().get(&work.agent) else {
-        return Err(Error::new(Kind::Internal, "the agent has no sandbox in this process"));
+        let what = format!(
+            "without a gateway a process has the sandbox of one agent, and not that of `{}`; \
+             `beige gateway start` starts one",
+            work.agent
+        );
+        return Err(Error::new(Kind::Busy, what));
     };
     let key = &work.session;
     let prompted = match &work.task {

@@ -72,3 +72,41 @@ impl Store {
         map.set(key, &owner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::Home;
+
+    const NOW: Time = Time::from_unix_millis(1_796_012_194_668);
+
+    #[test]
+    fn a_session_that_an_agent_started_is_known_by_its_depth() -> Result<()> {
+        let root = std::env::temp_dir().join(format!("beige-keyed-{}", std::process::id()));
+        let home = Home::new(&root);
+        crate::config::home::create_private(&home.sessions())?;
+        let store = Store::new(home);
+        assert_eq!((store.keyed("k")?, store.depth("k")?), (None, 0));
+        assert!(store.set_depth("k", 1, NOW).is_err_and(|it| it.kind() == Kind::Missing));
+        let metadata = json!({"depth": "odd", "x": 1}).as_object().cloned();
+        store.start_with("k", "a", metadata, NOW)?;
+        store.start_anew("l", "a", NOW)?;
+        assert_eq!((store.depth("k")?, store.depth("l")?), (0, 0));
+        store.set_depth("k", 2, NOW)?;
+        // A fresh file under a key keeps what is noted with it.
+        store.start_anew("k", "a", NOW)?;
+        let keyed = store.keyed("k")?.map(|it| (it.agent, Value::Object(it.metadata)));
+        assert_eq!(keyed, Some(("a".into(), json!({"depth": 2, "x": 1}))));
+        let names = |all| -> Result<Vec<String>> {
+            Ok(store.keys_of("a", all)?.into_iter().map(|it| it.0).collect())
+        };
+        assert_eq!((names(false)?, names(true)?), (vec!["l".into()], vec!["l".into(), "k".into()]));
+        assert!(store.keys_of("b", true)?.is_empty());
+        let _ = fs::remove_dir_all(&root);
+        Ok(())
+    }
+}

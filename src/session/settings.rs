@@ -219,6 +219,25 @@ mod tests {
     }
 
     #[test]
+    fn settings_are_changed_one_by_one_and_bounded() {
+        let (place, store) = Place::new("own");
+        let object = |it: Value| it.as_object().cloned().expect("an object");
+        fs::write(place.file(), r#"{"k":7,"l":{"x":1}}"#).expect("written");
+        assert!(store.settings("k").expect("odd").is_empty());
+        let change = |it: Value| store.change_own_settings("k", object(it), NOW);
+        let all = json!({"verbose": true, "model": {"provider": "p", "modelId": "m"}});
+        assert_eq!(change(all.clone()).expect("changed"), object(all));
+        assert_eq!(store.chosen_model("k").expect("read"), Some(model("m")));
+        let left = json!({"verbose": true});
+        assert_eq!(change(json!({"model": null})).expect("changed"), object(left.clone()));
+        let long = change(json!({"x": "y".repeat(LARGEST_OF_ONE)}));
+        assert_eq!(long.map_err(|it| it.kind()), Err(Kind::TooLarge));
+        assert_eq!(store.settings("k").expect("read"), object(left));
+        assert_eq!(store.settings("l").expect("read"), object(json!({"x": 1})));
+        assert!(store.settings("").is_err());
+    }
+
+    #[test]
     fn a_damaged_file_is_no_choice_and_is_set_aside_by_the_next() {
         let (place, store) = Place::new("damaged");
         fs::write(place.file(), "{\"k\":").expect("written");

@@ -42,6 +42,7 @@ mod models;
 mod oneshots;
 mod output;
 mod planted;
+mod plugin_asks;
 mod plugin_servers;
 mod plugins;
 mod podman;

@@ -4,13 +4,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Answered, Asked, Method};
 use crate::clock;
 use crate::config::{Agent, ModelChoice, ModelRef, ThinkingLevel, nearest};
 use crate::error::{Error, Kind, Result};
-use crate::gateway::fields::{Checked, Fields, count, each, level, list, message, string};
+use crate::gateway::fields::{Fields, count, each, level, list, message, string};
 use crate::message::Message;
 use crate::provider::chain::{Attempt, Chain, End, Retry, Steps, Switch};
 use crate::provider::{Answer, Delta, Listener, Request};
@@ -37,7 +37,11 @@ pub(super) const METHODS: &[Method] = &[
 
 fn prompt(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
     let model = fields.model()?;
-    let messages = fields.required("messages", messages)?;
+    let messages = each("messages", fields.required("messages", list)?, message)?;
+    if messages.is_empty() {
+        return Err("`messages` is empty: there is nothing to answer".to_owned().into());
+    }
+    let messages = session::context_of(messages);
     let system = fields.optional("systemPrompt", string)?.unwrap_or_default();
     let max_tokens = fields.optional("maxTokens", count)?;
     let thinking = fields.optional("thinkingLevel", level)?.unwrap_or_default();
@@ -71,14 +75,6 @@ fn text_of(asked: &Asked<'_>, end: Result<Answer, End<Error>>) -> Result<String>
         Err(End::Exhausted(it)) => failed(it.told(&format!("plugin:{}", asked.plugin()))),
         Err(End::Failed(fault)) => failed(fault.to_string()),
         Err(End::CalledOff) => Err(Error::new(Kind::Cancelled, "the prompt was called off")),
-    }
-}
-
-fn messages(value: Value) -> Checked<Vec<Message>> {
-    let messages = each("messages", list(value)?, message)?;
-    match messages.is_empty() {
-        true => Err("is empty: there is nothing to answer".into()),
-        false => Ok(session::context_of(messages)),
     }
 }
 

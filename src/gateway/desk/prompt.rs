@@ -43,9 +43,13 @@ fn prompt(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
     if let Some(parent) = &parent {
         believe(asked, parent)?;
     }
+    let circle = || waits_for_itself(asked, &session);
     if asked.is_waited_for(&session) {
-        return Err(waits_for_itself(asked, &session));
+        return Err(circle());
     }
+    let bills = &asked.engine().bills;
+    let wait = parent.as_ref().map(|it| bills.wait(it, &session).ok_or_else(circle));
+    let _wait = wait.transpose()?;
     // Whose key it is, before anything is noted under it.
     asked.engine().store.key_of(&request.agent, &session)?;
     keep_places(asked, &session, channel, reply_to)?;
@@ -88,7 +92,7 @@ fn believe(asked: &Asked<'_>, parent: &str) -> Result<(), Trouble> {
 fn waits_for_itself(asked: &Asked<'_>, session: &str) -> Trouble {
     let plugin = asked.plugin();
     let what = format!(
-        "the turn that runs in the session `{session}` waits for the plugin '{plugin}' itself: a \
+        "what runs in the session `{session}` waits for the plugin '{plugin}' itself, and a \
          prompt would wait for its end; say it to that turn by beige/session/steer, or take \
          another session"
     );

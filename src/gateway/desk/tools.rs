@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Answered, Asked, Method};
 use crate::error::{Error, Kind};
-use crate::gateway::fields::{Checked, Fields, each, key, list, name, object, text};
+use crate::gateway::fields::{Fields, each, key, list, name, object, text};
 use crate::policy;
 use crate::tool::PluginCall;
 
@@ -41,16 +41,12 @@ fn invoke(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
         let params = fields.required("args", object)?;
         handle.call_tool(&agent, &tool, Value::Object(params), session, cancel)?
     } else {
-        let args = fields.required("args", arguments)?;
+        let args = each("args", fields.required("args", list)?, text)?;
         let call = PluginCall { tool, args, cwd: String::new(), stdin: None };
         handle.call_plugin_tool(&agent, call, session, cancel)?
     };
     let exit_code = answer.exit_code().unwrap_or(i32::from(answer.is_error));
     Ok(json!({"output": answer.plain_text(), "exitCode": exit_code}))
-}
-
-fn arguments(value: Value) -> Checked<Vec<String>> {
-    each("args", list(value)?, text)
 }
 
 fn list_all(asked: &Asked<'_>, _: &mut Fields) -> Answered {
