@@ -1,7 +1,6 @@
 //! `plugin.json` as typed values. What a plugin may be called, what its tools
 //! may be called and what they may start is decided here, once, at load. What
-//! this version does not build (TypeScript, channels, skills) is
-//! refused; keys that nobody knows are warnings.
+//! this version does not build (TypeScript, channels) is refused; keys that nobody knows are warnings.
 
 mod program;
 mod provides;
@@ -47,6 +46,8 @@ pub struct Manifest {
     pub server: Option<Server>,
     /// Hooks that the server is always asked for.
     pub hooks: Vec<Hook>,
+    /// Skills in its folder.
+    pub skills: Vec<SkillEntry>,
     /// Files that its package must not hold, as globs.
     pub private: Vec<String>,
     /// What its configuration must look like.
@@ -55,6 +56,17 @@ pub struct Manifest {
     pub default_config: Value,
     /// Oddities that stop nothing.
     pub warnings: Vec<String>,
+}
+
+/// A skill that lies in a plugin's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkillEntry {
+    /// Its name.
+    pub name: String,
+    /// Where it lies, from the plugin's folder on; names only.
+    pub path: PathBuf,
+    /// What it is for, where its own files need not say so.
+    pub description: Option<String>,
 }
 
 /// A tool, as the manifest describes it.
@@ -144,6 +156,7 @@ pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
         tools: vec![tool],
         server: Some(Server { argv: argv.to_vec(), env: BTreeMap::new() }),
         hooks: Vec::new(),
+        skills: Vec::new(),
         private: Vec::new(),
         schema: None,
         default_config: Value::Object(serde_json::Map::new()),
@@ -162,6 +175,16 @@ pub fn form(folder: &Path) -> &'static str {
         None if folder.join("index.ts").exists() => "typescript",
         None => "unknown",
     }
+}
+
+/// The version of the plugin of a folder, if it says one.
+pub fn version(folder: &Path) -> Option<String> {
+    read_json(folder).ok()?["version"].as_str().map(str::to_owned)
+}
+
+/// Whether it says that it gives a channel.
+pub fn has_channel(folder: &Path) -> bool {
+    read_json(folder).is_ok_and(|it| it["provides"]["channel"] == Value::Bool(true))
 }
 
 /// Whether it is `[a-z0-9][a-z0-9_-]{0,39}`.
@@ -251,13 +274,14 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
         Some(_) => server_tools(&shared, &fields, findings),
         None => tools(&shared, &fields, findings),
     };
-    let hooks = check_provides(&fields, server.is_some(), findings);
+    let (hooks, skills) = check_provides(&fields, server.is_some(), findings);
     Some(Manifest {
         name: name?,
         folder,
         tools,
         server,
         hooks,
+        skills,
         private: private(&fields, findings),
         schema: schema(&fields, findings),
         default_config: default_config(&fields, findings),

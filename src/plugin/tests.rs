@@ -60,6 +60,7 @@ fn plugin(scratch: &Scratch, name: &str, manifest: &Value) -> config::Plugin {
         env: BTreeMap::new(),
         config: json!({}),
         on_hook_failure: OnHookFailure::Refuse,
+        installed_from: None,
     }
 }
 

@@ -10,6 +10,7 @@ use crate::cli::{in_words, print, tell, tidy};
 use crate::config::{amend, as_written, folder_of};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::install::{Shelf, tools_of};
+use crate::plugin::package;
 
 /// Removes a plugin; refuses while an agent names it, unless `force`d.
 pub(super) fn remove(place: &Place, name: &str, force: bool) -> Result<()> {
@@ -41,10 +42,21 @@ pub(super) fn remove(place: &Place, name: &str, force: bool) -> Result<()> {
         Some(it) => print(&format!("removed {name}: its entry in {file}; {} stays\n", tidy(&it)))?,
         None => print(&format!("removed {name}: its entry in {file}\n"))?,
     }
+    clear(place, name)?;
     for user in users {
         tell(&format!(
             "beige plugins: {user} still names `{name}`: a gateway does not start with it"
         ));
+    }
+    Ok(())
+}
+
+/// Takes away the copy that sandboxes were shown, and says what else there is.
+fn clear(place: &Place, name: &str) -> Result<()> {
+    package::remove(&place.home.package(name))?;
+    let kept = place.home.plugin_files(name);
+    if kept.exists() {
+        print(&format!("What it has stored stays, in {}\n", tidy(&kept)))?;
     }
     Ok(())
 }

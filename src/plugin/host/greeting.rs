@@ -35,6 +35,8 @@ pub struct Announced {
     pub tools: Vec<AnnouncedTool>,
     /// Hooks that it wants to be called for.
     pub hooks: Vec<String>,
+    /// The names of its skills.
+    pub skills: Vec<String>,
 }
 
 /// A tool as the plugin that gives it describes it.
@@ -56,6 +58,7 @@ impl Greeting {
         let beige = beige.is_object().then(|| Announced {
             tools: list(&beige["tools"]).map(tool).filter(|it| !it.name.is_empty()).collect(),
             hooks: texts(&beige["hooks"]),
+            skills: list(&beige["skills"]).map(|it| text(&it["name"])).collect(),
         });
         Self { server, beige }
     }
@@ -101,6 +104,7 @@ mod tests {
                 commands: vec!["kv get KEY".into()],
             }],
             hooks: vec!["prePrompt".into()],
+            skills: vec!["notes".into()],
         };
         let beige = json!({
             "version": 1,
@@ -109,6 +113,7 @@ mod tests {
                 {"description": "no name"},
             ],
             "hooks": ["prePrompt", null],
+            "skills": [{"name": "notes", "path": "./notes", "description": "How to keep notes"}],
         });
         check(
             json!({"capabilities": {"experimental": {"beige": beige}}}),

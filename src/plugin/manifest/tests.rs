@@ -70,6 +70,7 @@ fn a_small_manifest_is_read_with_its_defaults() {
         tools: vec![tool],
         server: None,
         hooks: Vec::new(),
+        skills: Vec::new(),
         private: Vec::new(),
         schema: None,
         default_config: json!({}),
