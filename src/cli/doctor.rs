@@ -7,6 +7,7 @@ mod gateway;
 mod home;
 mod providers;
 mod sandboxes;
+mod tools;
 
 use std::path::PathBuf;
 use std::thread;
@@ -133,6 +134,7 @@ fn examine(invocation: &Invocation) -> Result<Vec<Check>> {
     // Each agent's own line says so.
     report.findings.retain(|it| it.message != HOSTS_OWN_NETWORK);
     let mut checks = of_report(&report);
+    checks.extend(tools::check(&patient));
     checks.extend(home::check(&patient));
     checks.extend(slow_checks(&patient)?);
     let redactor = Redactor::new();

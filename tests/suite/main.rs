@@ -33,6 +33,7 @@ mod histories;
 mod hooks;
 mod hostile;
 mod http;
+mod install;
 mod layers;
 mod liar;
 mod link;

@@ -28,6 +28,8 @@ impl Assembly<'_> {
         for plugin in &config.plugins {
             let node = root.get("plugins").get(&plugin.name);
             match &plugin.source {
+                // It was not named, which is told elsewhere.
+                PluginSource::Folder(folder) if folder.as_os_str().is_empty() => {}
                 PluginSource::Folder(folder) => {
                     self.compare_folder("plugin", folder, &node.get("path").path, config);
                 }

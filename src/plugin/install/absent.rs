@@ -31,14 +31,9 @@ pub fn install(plugins: &[Plugin], home: &Home, net: &Net<'_>) {
     }
     for (source, entries) in sources {
         let names: Vec<&str> = entries.iter().map(|it| it.name.as_str()).collect();
-        let names = names.join(", ");
-        log::info!("{names}: not installed yet, so it is installed from {source}");
-        match install_from(source, &entries, home, net) {
-            Ok(()) => log::info!("{names}: installed from {source}"),
-            Err(error) => log::error!(
-                "{names}: left out, since it could not be installed: {error}; `beige plugins \
-                 update` tries again, and the next start does"
-            ),
+        log::info!("{}: not installed yet, so it is installed from {source}", names.join(", "));
+        if let Err(error) = install_from(source, &entries, home, net) {
+            entries.iter().for_each(|it| leave_out(it, &error));
         }
     }
 }
@@ -46,11 +41,26 @@ pub fn install(plugins: &[Plugin], home: &Home, net: &Net<'_>) {
 fn install_from(source: &str, entries: &[&Plugin], home: &Home, net: &Net<'_>) -> Result<()> {
     let shelf = Shelf::open(home)?;
     let staged = shelf.stage(Source::parse(source)?, net)?;
+    let mut fitting = Vec::new();
     for entry in entries {
-        check(&staged, entry)?;
+        match check(&staged, entry) {
+            Ok(()) => fitting.push(entry.name.as_str()),
+            Err(error) => leave_out(entry, &error),
+        }
     }
-    staged.place()?.keep();
+    if !fitting.is_empty() {
+        staged.place()?.keep();
+        log::info!("{}: installed from {source}", fitting.join(", "));
+    }
     Ok(())
+}
+
+fn leave_out(entry: &Plugin, error: &Error) {
+    let name = &entry.name;
+    log::error!(
+        "{name}: left out, since it could not be installed: {error}; `beige plugins update {name}` \
+         tries again, and the next start does"
+    );
 }
 
 /// Refuses what would not lie where the entry has it, and to replace anything.

@@ -138,7 +138,8 @@ impl Shelf {
                 (listing, inner)
             }
         };
-        self.checked(source, &listing.below(&inner)?, &tree.join(inner), scratch)
+        let tree: PathBuf = tree.components().chain(inner.components()).collect();
+        self.checked(source, &listing.below(&inner)?, &tree, scratch)
     }
 
     /// Takes the folder of an installed plugin away; whether it was one. What a

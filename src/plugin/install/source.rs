@@ -68,7 +68,8 @@ impl Source {
             Self::Folder(path) | Self::Archive(path) => path.to_string_lossy().into_owned(),
             Self::Npm { name, wanted } => format!("npm:{name}{}", behind('@', wanted)),
             Self::GitHub { owner, repository, folder, reference } => {
-                let whole = Path::new(owner).join(repository).join(folder);
+                let whole = Path::new(owner).join(repository);
+                let whole: PathBuf = whole.components().chain(folder.components()).collect();
                 format!("github:{}{}", whole.display(), behind('#', reference))
             }
         }
