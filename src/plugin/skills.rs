@@ -198,7 +198,12 @@ impl Skills {
                 None if self.broken.contains(name) => {}
                 None => {
                     let known = registered(name, self.skills.keys());
-                    findings.error(&at, format!("`{name}` is not a registered skill{known}"));
+                    let what = format!("`{name}` is not a registered skill{known}");
+                    // It may be of a plugin that is not installed yet.
+                    match registry.broken.is_empty() {
+                        true => findings.error(&at, what),
+                        false => findings.warn(&at, what),
+                    }
                 }
             }
         }

@@ -267,7 +267,9 @@ fn a_gateway_installs_what_it_misses_and_starts_without_what_it_cannot_get() {
     registry.publish("hello", &[("1.0.0", &archive(&world, "hello", "1.0.0"))]);
     let plugins = "hello: { path: './h/plugins/hello', _source: 'npm:hello' },
         gone: { path: './h/plugins/gone', _source: 'npm:gone' },
-        moved: { path: './elsewhere', _source: 'npm:hello' },";
+        renamed: { path: './h/plugins/renamed', _source: 'npm:hello' },
+        moved: { path: './elsewhere', _source: 'npm:moved' },";
+    registry.publish("moved", &[("1.0.0", &archive(&world, "moved", "1.0.0"))]);
     configure(&world, plugins, "'hello', 'gone', 'moved'");
     let before = config(&world);
     let check = registry.run(&world, &["config", "check"]).expect(0).text();
@@ -281,8 +283,8 @@ fn a_gateway_installs_what_it_misses_and_starts_without_what_it_cannot_get() {
     for want in [
         "gone: left out, since it could not be installed: ",
         "answers 404",
-        "moved: not installed yet",
-        "and `path` says ",
+        "renamed: left out, since it could not be installed: it holds no plugin `renamed`",
+        "moved: left out, since it could not be installed: it belongs at ",
     ] {
         assert!(log.contains(want), "{want}: {log}");
     }

@@ -119,9 +119,14 @@ impl Net<'_> {
             request = request.header(header::AUTHORIZATION, format!("Bearer {}", token.expose()));
         }
         request.call().map_err(|error| {
+            // Without ureq's `io:`, which says nothing to a person.
+            let cause = match &error {
+                ureq::Error::Io(cause) => cause.to_string(),
+                other => other.to_string(),
+            };
             let what = format!(
-                "{} was not reached: {error}; check the network and HTTPS_PROXY, or install a \
-                 folder or .tar.gz of this host, which needs none",
+                "{} was not reached: {cause}; check the network, HTTPS_PROXY and {CA_FILE}, or \
+                 install a folder or .tar.gz of this host, which needs none",
                 uri.authority().map_or("it", |it| it.as_str()),
             );
             Error::new(Kind::Busy, what)

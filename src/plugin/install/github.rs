@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::download::{Net, Wanted};
 use super::npm::{LARGEST_ARCHIVE, download_to};
-use crate::error::Result;
+use crate::error::{Kind, Result};
 use crate::secret::Secret;
 
 /// Where the API is unless the environment names another place.
@@ -13,9 +13,6 @@ const PUBLIC: &str = "https://api.github.com";
 
 /// Names another, as GitHub's own programs have it.
 const NAMED: &str = "GITHUB_API_URL";
-
-/// Holds the token for it, if one is needed.
-const TOKEN: &str = "GITHUB_TOKEN";
 
 /// Downloads the archive of a repository into a new file.
 pub(super) fn download(
@@ -31,10 +28,16 @@ pub(super) fn download(
     let wanted = Wanted {
         url: &format!("{base}/repos/{owner}/{repository}/tarball{reference}"),
         accept: "application/vnd.github+json",
-        token: net.variable(TOKEN).map(Secret::new),
+        token: net.variable("GITHUB_TOKEN").map(Secret::new),
         largest: LARGEST_ARCHIVE,
     };
     download_to(net, &wanted, to).map(|_| ()).map_err(|it| {
-        it.within(format!("github:{owner}/{repository} (for a private one set {TOKEN})"))
+        let what = format!("github:{owner}/{repository}");
+        match it.kind() {
+            Kind::Missing | Kind::Denied => {
+                it.within(what + " (for a private one set GITHUB_TOKEN)")
+            }
+            _ => it.within(what),
+        }
     })
 }

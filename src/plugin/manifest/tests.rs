@@ -224,6 +224,19 @@ fn forms_that_are_not_built_are_refused() {
             "provides.hooks: only a server can be asked for hooks: it needs `command`",
         ],
     );
+    let odd = json!(["A", {"path": "x"}, {"name": "y", "path": "../y"}, {"name": "z", "path": "."},
+        "ok", "ok", 7]);
+    check(
+        json!({"provides": {"tools": ["p"], "skills": odd}}),
+        &[
+            "provides.skills[0]: \"A\" is no name of a skill",
+            "provides.skills[1].name: is required",
+            "provides.skills[2]: its path leads out of the plugin's folder",
+            "provides.skills[3]: its path leads out of the plugin's folder",
+            "provides.skills[5]: `ok` is there twice",
+            "provides.skills[6]: must be an object, is a number",
+        ],
+    );
     check(json!({"provides": {"tools": ["p"], "channel": false, "hooks": [], "skills": []}}), &[]);
 }
 
