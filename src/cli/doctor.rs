@@ -25,6 +25,7 @@ use super::{
 use crate::clock::now;
 use crate::config::{Config, Finding as ConfigFinding, HOSTS_OWN_NETWORK, Home, Report, Severity};
 use crate::error::{Error, Result};
+use crate::plugin::install::absent::NOT_INSTALLED;
 use crate::provider::cooling_of;
 use crate::sandbox::containers::Engine;
 use crate::secret::Redactor;
@@ -268,6 +269,7 @@ fn of_finding(report: &Report, finding: &ConfigFinding) -> Check {
         Severity::Warning => Status::Warning,
     };
     let fix = match report.file.exists() {
+        true if finding.message.starts_with(NOT_INSTALLED) => "start a gateway, or update it",
         true => "change it there; `beige config check` says whether it is sound",
         false => "make a first one with `beige setup`, or name another with --config",
     };

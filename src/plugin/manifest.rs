@@ -2,19 +2,21 @@
 //! may be called and what they may start is decided here, once, at load. What
 //! this version does not build (TypeScript, channels) is refused; keys that nobody knows are warnings.
 
+mod glance;
 mod program;
 mod provides;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
+pub(super) use glance::read_json;
+pub use glance::{has_channel, version};
 use program::{argv, find_program, flags};
+pub use provides::SkillEntry;
 use provides::{check_provides, promised};
 
 use crate::plugin::fields::{Fields, Findings, kind_of};
@@ -56,17 +58,6 @@ pub struct Manifest {
     pub default_config: Value,
     /// Oddities that stop nothing.
     pub warnings: Vec<String>,
-}
-
-/// A skill that lies in a plugin's folder.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SkillEntry {
-    /// Its name.
-    pub name: String,
-    /// Where it lies, from the plugin's folder on; names only.
-    pub path: PathBuf,
-    /// What it is for, where its own files need not say so.
-    pub description: Option<String>,
 }
 
 /// A tool, as the manifest describes it.
@@ -177,16 +168,6 @@ pub fn form(folder: &Path) -> &'static str {
     }
 }
 
-/// The version of the plugin of a folder, if it says one.
-pub fn version(folder: &Path) -> Option<String> {
-    read_json(folder).ok()?["version"].as_str().map(str::to_owned)
-}
-
-/// Whether it says that it gives a channel.
-pub fn has_channel(folder: &Path) -> bool {
-    read_json(folder).is_ok_and(|it| it["provides"]["channel"] == Value::Bool(true))
-}
-
 /// Whether it is `[a-z0-9][a-z0-9_-]{0,39}`.
 pub fn is_name(name: &str) -> bool {
     let plain = |it: char| it.is_ascii_lowercase() || it.is_ascii_digit();
@@ -216,25 +197,6 @@ pub fn check_env(at: &str, env: &BTreeMap<String, String>, wrong: &mut Vec<Strin
 
 fn in_file(findings: Vec<String>) -> Vec<String> {
     findings.into_iter().map(|it| format!("plugin.json: {it}")).collect()
-}
-
-/// The `plugin.json` of a folder as it stands.
-pub(super) fn read_json(folder: &Path) -> Result<Value, String> {
-    let file = folder.join("plugin.json");
-    let failed = |it: std::io::Error| format!("read {}: {it}", file.display());
-    let metadata = fs::metadata(&file).map_err(failed)?;
-    // Opening a FIFO would wait for a writer that may never come.
-    if !metadata.is_file() {
-        return Err(format!("{} is not a file", file.display()));
-    }
-    let mut bytes = Vec::new();
-    File::open(&file)
-        .and_then(|it| it.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(failed)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(format!("{} is larger than {MAX_BYTES} bytes", file.display()));
-    }
-    serde_json::from_slice(&bytes).map_err(|it| format!("{}: {it}", file.display()))
 }
 
 fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Manifest> {

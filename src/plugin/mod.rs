@@ -246,8 +246,9 @@ impl Registry {
         if install::absent::folder(entry).is_some() {
             let name = &entry.name;
             let source = entry.installed_from.as_deref().unwrap_or_default();
+            let begin = install::absent::NOT_INSTALLED;
             let what = format!(
-                "it is not installed: a gateway installs it from {source} when it starts, and \
+                "{begin}: a gateway installs it from {source} when it starts, and \
                  `beige plugins update {name}` does now"
             );
             findings.warn(&path, what.as_str());

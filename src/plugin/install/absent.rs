@@ -10,6 +10,9 @@ use super::{Net, Shelf, Source, Staged};
 use crate::config::{Home, Plugin, PluginSource};
 use crate::error::{Error, Kind, Result};
 
+/// How what is said of such a plugin begins.
+pub const NOT_INSTALLED: &str = "it is not installed";
+
 /// The folder of a plugin that was installed and is not there.
 pub fn folder(entry: &Plugin) -> Option<&Path> {
     match &entry.source {

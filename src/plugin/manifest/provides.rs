@@ -5,9 +5,20 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::Value;
 
-use super::{SkillEntry, is_name, is_reserved};
+use super::{is_name, is_reserved};
 use crate::plugin::fields::{Fields, Findings, did_you_mean};
 use crate::plugin::hooks::Hook;
+
+/// A skill that lies in a plugin's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SkillEntry {
+    /// Its name.
+    pub name: String,
+    /// Where it lies, from the plugin's folder on; names only.
+    pub path: PathBuf,
+    /// What it is for, where its own files need not say so.
+    pub description: Option<String>,
+}
 
 /// What `provides` promises must be what `tools` gives; a server is held to it
 /// once it runs. Gives the hooks and skills.
