@@ -17,7 +17,7 @@ pub(super) use glance::read_json;
 pub use glance::{has_channel, version};
 use program::{argv, find_program, flags};
 pub use provides::SkillEntry;
-use provides::{check_provides, promised};
+use provides::{check_provides, gives_skills, promised};
 
 use crate::plugin::fields::{Fields, Findings, kind_of};
 use crate::plugin::hooks::Hook;
@@ -164,6 +164,7 @@ pub fn form(folder: &Path) -> &'static str {
         Some("tools") => "run",
         Some(_) => "typescript",
         None if folder.join("index.ts").exists() => "typescript",
+        None if value["provides"]["skills"].is_array() => "skills",
         None => "unknown",
     }
 }
@@ -288,12 +289,12 @@ fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Finding
     if has("tools") || has("command") || has("builtin") || has("entry") {
         return;
     }
-    let why = if folder.join("index.ts").exists() {
-        "index.ts: a plugin in TypeScript is not supported by this version"
-    } else {
-        "tools: is required, or `command`"
-    };
-    findings.errors.push(why.into());
+    if folder.join("index.ts").exists() {
+        let why = "index.ts: a plugin in TypeScript is not supported by this version";
+        findings.errors.push(why.into());
+    } else if !gives_skills(fields) {
+        findings.errors.push("tools: is required, or `command`".into());
+    }
 }
 
 /// The server of a plugin, if it has one.

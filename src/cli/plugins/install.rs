@@ -129,11 +129,11 @@ fn update_from(
     let all = names.join(", ");
     let version = staged.version().map_or_else(String::new, |it| format!(" {it}"));
     if staged.is_there()? {
-        print(&format!("{all}{version}: nothing new in {source}\n"))?;
+        present(&format!("{all}{version}: nothing new in {source}\n"))?;
         return Ok(Vec::new());
     }
     put(place, staged, |it| names.contains(&it.manifest.name))?;
-    print(&format!("updated {all} from {source}{version}\n"))?;
+    present(&format!("updated {all} from {source}{version}\n"))?;
     Ok(names.to_vec())
 }
 

@@ -29,6 +29,9 @@ const MOST_REDIRECTS: usize = 5;
 /// Largest head of an answer, in bytes.
 const LARGEST_HEAD: usize = 32 * 1024;
 
+/// Most of an address that is shown, in characters.
+const LONGEST_SHOWN: usize = 200;
+
 /// Names a file of certificate authorities that count in place of the built-in.
 const CA_FILE: &str = "SSL_CERT_FILE";
 
@@ -71,7 +74,8 @@ impl Net<'_> {
         wanted: &Wanted<'_>,
         mut take: impl FnMut(&[u8]) -> Result<()>,
     ) -> Result<()> {
-        let answer = self.answer(wanted).map_err(|it| it.within(format!("get {}", wanted.url)))?;
+        let place = shown(wanted.url);
+        let answer = self.answer(wanted).map_err(|it| it.within(format!("get {place}")))?;
         let mut body = answer.into_body().into_reader();
         let (mut piece, mut total) = (vec![0; 16 * 1024], 0);
         loop {
@@ -80,13 +84,13 @@ impl Net<'_> {
                 Ok(count) => count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => {
-                    let what = format!("get {}: it broke off: {error}", wanted.url);
+                    let what = format!("get {place}: it broke off: {error}");
                     return Err(Error::new(Kind::Busy, what));
                 }
             };
             total += count as u64;
             if total > wanted.largest {
-                let what = format!("{} has more than {} MiB", wanted.url, wanted.largest >> 20);
+                let what = format!("{place} has more than {} MiB", wanted.largest >> 20);
                 return Err(Error::new(Kind::TooLarge, what));
             }
             take(&piece[..count])?;
@@ -182,7 +186,10 @@ impl Origin {
         if is_safe {
             return Ok(());
         }
-        let what = format!("{uri} is refused: only https is spoken, and http with this host");
+        let what = format!(
+            "{} is refused: only https is spoken, and http with this host",
+            shown(&uri.to_string())
+        );
         Err(Error::new(Kind::Denied, what))
     }
 
@@ -196,6 +203,18 @@ fn authority(uri: &Uri) -> String {
     let port = uri.port_u16().map_or_else(String::new, |it| it.to_string());
     let host = uri.host().unwrap_or_default().to_ascii_lowercase();
     format!("{}://{host}:{port}", uri.scheme_str().unwrap_or_default())
+}
+
+/// So much of an address as people may see: it can hold a login, and what others
+/// wrote.
+fn shown(url: &str) -> String {
+    let bare = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = bare.split_once("://").map_or(("", bare), |(it, rest)| (it, rest));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    let mark = if scheme.is_empty() { "" } else { "://" };
+    let whole = format!("{scheme}{mark}{host}{path}");
+    whole.replace(char::is_control, "?").chars().take(LONGEST_SHOWN).collect()
 }
 
 fn is_this_host(uri: &Uri) -> bool {
@@ -281,5 +300,14 @@ mod tests {
         }
         let uri = address("http://example.org/x").unwrap_or_default();
         assert!(Origin::of(&uri).check(&uri).is_err());
+    }
+
+    #[test]
+    fn what_is_shown_of_an_address_holds_no_login_no_query_and_no_command_to_a_terminal() {
+        let check = |url: &str, want: &str| assert_eq!(shown(url), want);
+        check("https://me:secret@example.org/x@1?token=secret#y", "https://example.org/x@1");
+        check("https://example.org/a\u{1b}[2Jb\nc", "https://example.org/a?[2Jb?c");
+        check("@?#", "");
+        assert_eq!(shown(&"x".repeat(9999)).len(), LONGEST_SHOWN);
     }
 }

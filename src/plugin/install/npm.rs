@@ -95,17 +95,17 @@ fn document(net: &Net<'_>, url: &str) -> Result<Document> {
         bytes.extend_from_slice(piece);
         Ok(())
     })?;
-    serde_json::from_slice(&bytes)
-        .during(Kind::Denied, format!("{url} is not what npm registries say"))
+    serde_json::from_slice(&bytes).during(Kind::Denied, "what came is not what npm registries say")
 }
 
 /// The version that is meant, by tag, by itself, or by a range.
 fn choose(document: &Document, wanted: &str) -> Result<String, String> {
-    if let Some(tagged) = document.tags.get(wanted) {
+    let tagged = document.tags.get(wanted).filter(|it| Version::parse(it).is_some());
+    if let Some(tagged) = tagged {
         return Ok(tagged.clone());
     }
     let bare = wanted.trim_start_matches('v');
-    if document.versions.contains_key(bare) {
+    if document.versions.contains_key(bare) && Version::parse(bare).is_some() {
         return Ok(bare.to_owned());
     }
     let mut versions: Vec<(Version, &String)> =
@@ -125,7 +125,9 @@ fn choose(document: &Document, wanted: &str) -> Result<String, String> {
 }
 
 fn unknown(document: &Document, wanted: &str, versions: &[(Version, &String)]) -> String {
-    let tags: Vec<&str> = document.tags.keys().map(String::as_str).collect();
+    let is_plain = |it: &&str| it.len() <= 40 && it.chars().all(|it| it.is_ascii_graphic());
+    let tags = document.tags.keys().map(String::as_str).filter(is_plain);
+    let tags: Vec<&str> = tags.take(MOST_NAMED).collect();
     let newest: Vec<&str> = versions.iter().take(MOST_NAMED).map(|it| it.1.as_str()).collect();
     let more = versions.len().saturating_sub(MOST_NAMED);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -160,7 +162,8 @@ mod tests {
         let published = json!({"dist": {"tarball": "https://x/"}});
         let versions = ["1.0.0", "1.1.0", "1.2.0", "2.0.0-rc.1", "2.0.0", "odd"];
         let versions: BTreeMap<&str, _> = versions.map(|it| (it, &published)).into();
-        let tags = json!({"latest": "1.1.0", "next": "2.0.0-rc.1"});
+        let tags =
+            json!({"latest": "1.1.0", "next": "2.0.0-rc.1", "bad": "1\n2", "\u{1b}[2J": "1.0.0"});
         let document = json!({"dist-tags": tags, "versions": versions, "other": 1});
         let document = serde_json::from_value(document).unwrap_or_else(|it| panic!("{it}"));
         match (choose(&document, wanted), want) {
@@ -179,8 +182,9 @@ mod tests {
         check("^1.0.0", Ok("1.1.0"));
         check("~1.2", Ok("1.2.0"));
         check(">=1.2", Ok("2.0.0"));
-        let all = "there are 2.0.0, 2.0.0-rc.1, 1.2.0, 1.1.0, 1.0.0, the tags latest, next,";
+        let all = "there are 2.0.0, 2.0.0-rc.1, 1.2.0, 1.1.0, 1.0.0, the tags bad, latest, next,";
         check("3", Err(all));
+        check("bad", Err("the tags bad, latest, next,"));
         check("beta", Err("there is no version `beta`"));
         check("1 || 2", Err("and ranges such as ^1.2.3"));
     }

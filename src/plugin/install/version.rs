@@ -3,6 +3,9 @@
 
 use std::cmp::Ordering;
 
+/// Longest version, in bytes, as npm has it.
+const LONGEST: usize = 256;
+
 /// `1.2.3-rc.1`; what stands behind a `+` counts for nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Version {
@@ -88,6 +91,9 @@ impl Range {
 /// Up to three numbers, of which `x` and `*` end the row, and the words behind
 /// a `-`.
 fn partial(text: &str) -> Option<(Vec<u64>, Vec<String>)> {
+    if text.len() > LONGEST {
+        return None;
+    }
     let text = text.strip_prefix('v').unwrap_or(text);
     let text = text.split_once('+').map_or(text, |it| it.0);
     let (numbers, before) = text.split_once('-').map_or((text, None), |it| (it.0, Some(it.1)));
@@ -108,7 +114,10 @@ fn partial(text: &str) -> Option<(Vec<u64>, Vec<String>)> {
     }
     let before: Vec<String> =
         before.into_iter().flat_map(|it| it.split('.')).map(str::to_owned).collect();
-    (!before.iter().any(String::is_empty)).then_some((found, before))
+    let is_word = |it: &String| {
+        !it.is_empty() && it.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-')
+    };
+    before.iter().all(is_word).then_some((found, before))
 }
 
 fn compare(one: &[String], other: &[String]) -> Ordering {
@@ -144,7 +153,19 @@ mod tests {
         let versions: Vec<_> = ordered.iter().filter_map(|it| Version::parse(it)).collect();
         assert_eq!(versions.len(), ordered.len());
         assert!(versions.windows(2).all(|it| it[0] < it[1]), "{versions:?}");
-        for bad in ["", "1", "1.2", "1.2.x", "1.2.3.4", "a.b.c", "1.2.3-", "1.2.-3", "+1.2.3"] {
+        for bad in [
+            "",
+            "1",
+            "1.2",
+            "1.2.x",
+            "1.2.3.4",
+            "a.b.c",
+            "1.2.3-",
+            "1.2.-3",
+            "+1.2.3",
+            "1.2.3-a b",
+            "1.2.3-\u{1b}",
+        ] {
             assert_eq!(Version::parse(bad), None, "{bad}");
         }
     }

@@ -92,6 +92,12 @@ fn check_named_tools(fields: &Fields<'_>, provides: &Fields<'_>, findings: &mut 
     }
 }
 
+/// Whether there are skills in it, which need no code beside them.
+pub(super) fn gives_skills(fields: &Fields<'_>) -> bool {
+    let skills = fields.get("provides").and_then(|it| it["skills"].as_array());
+    skills.is_some_and(|it| !it.is_empty())
+}
+
 /// The hooks that a server is to be asked for.
 fn hooks(provides: &Fields<'_>, is_server: bool, findings: &mut Findings) -> Vec<Hook> {
     let names = provides.texts("hooks", findings).unwrap_or_default();

@@ -350,3 +350,18 @@ fn what_is_wrong_with_a_plugins_skill_is_said_at_the_plugin() {
         "`kind`: DIR/p/docs holds neither skill.json nor SKILL.md, one of which is needed",
     );
 }
+
+#[test]
+fn a_plugin_may_give_skills_alone() -> Result<()> {
+    let scratch = Scratch::new();
+    scratch.write("p/skills/how/SKILL.md", "---\nname: how\ndescription: How to.\n---\n");
+    let entry = plugin(&scratch, "p", &json!({"name": "p", "provides": {"skills": ["how"]}}));
+    let home = Home::new(scratch.path());
+    let registry = Registry::load(&[entry], &BTreeMap::new(), &home)?;
+    let with = Agent { skills: vec!["how".to_owned()], ..agent(&[], json!({})) };
+    let agents = by_name([("a".to_owned(), with.clone())]);
+    let skills = Skills::load(&BTreeMap::new(), &agents, &home, &registry)?;
+    assert_eq!(skills.of(&with), ["how"]);
+    assert!(text(&skills, &["how"]).contains("How to."));
+    Ok(())
+}
