@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::time::Instant;
 
 use super::{Net, Shelf, Source, Staged};
 use crate::config::{Home, Plugin, PluginSource};
@@ -32,7 +33,12 @@ pub fn install(plugins: &[Plugin], home: &Home, net: &Net<'_>) {
     for entry in plugins.iter().filter(|it| folder(it).is_some()) {
         sources.entry(entry.installed_from.as_deref().unwrap_or_default()).or_default().push(entry);
     }
-    for (source, entries) in sources {
+    let mut sources = sources.into_iter();
+    while let Some((source, entries)) = sources.next() {
+        // One that does not answer costs the others nothing.
+        let share = u32::try_from(sources.len() + 1).unwrap_or(u32::MAX);
+        let left = net.deadline.saturating_duration_since(Instant::now());
+        let net = &Net { deadline: Instant::now() + left / share, ..*net };
         let names: Vec<&str> = entries.iter().map(|it| it.name.as_str()).collect();
         log::info!("{}: not installed yet, so it is installed from {source}", names.join(", "));
         if let Err(error) = install_from(source, &entries, home, net) {

@@ -126,6 +126,7 @@ impl Net<'_> {
             // Without ureq's `io:`, which says nothing to a person.
             let cause = match &error {
                 ureq::Error::Io(cause) => cause.to_string(),
+                ureq::Error::Timeout(_) => "it took too long".to_owned(),
                 other => other.to_string(),
             };
             let what = format!(
