@@ -63,4 +63,5 @@ mod support;
 mod terminal;
 mod text_tools;
 mod tools;
+mod typescript;
 mod usage;
