@@ -173,6 +173,7 @@ const COST: &[Field] = &[
 const PLUGIN: &[Field] = &[
     optional("path", Shape::Text),
     optional("command", Shape::List(&Shape::AnyText)),
+    optional("builtin", Shape::Text),
     later("url", Shape::Text),
     later("headers", TEXTS),
     optional("env", Shape::Map(Names::Variable, &Shape::AnyText)).or("{}"),

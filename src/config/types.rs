@@ -232,6 +232,8 @@ pub enum PluginSource {
     /// Program and arguments of a server that has no such folder; what leads
     /// to the program is resolved.
     Command(Vec<OsString>),
+    /// The name of one that is inside the binary.
+    Builtin(String),
 }
 
 /// A model of a provider.

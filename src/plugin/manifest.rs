@@ -1,8 +1,10 @@
 //! `plugin.json` as typed values. What a plugin may be called, what its tools
 //! may be called and what they may start is decided here, once, at load. What
-//! this version does not build (TypeScript, channels, skills) is
+//! this version does not build (channels, skills) is
 //! refused; keys that nobody knows are warnings.
 
+mod entry;
+mod folderless;
 mod program;
 mod provides;
 
@@ -15,9 +17,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use folderless::{of_builtin, of_command};
 use program::{argv, find_program, flags};
 use provides::{check_provides, promised};
 
+use crate::plugin::builtins;
 use crate::plugin::fields::{Fields, Findings, kind_of};
 use crate::plugin::hooks::Hook;
 use crate::plugin::settings::Schema;
@@ -97,8 +101,11 @@ pub struct Run {
 /// A program that speaks the protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
-    /// Program and arguments; a name is looked up in PATH.
+    /// Program and arguments; a name is looked up in PATH. Empty with `entry`.
     pub argv: Vec<OsString>,
+    /// First file of a plugin of the TypeScript gateway, inside its folder,
+    /// links resolved; what runs it is found when it is started.
+    pub entry: Option<PathBuf>,
     /// Further environment.
     pub env: BTreeMap<String, String>,
 }
@@ -118,36 +125,13 @@ pub fn read(folder: &Path) -> Result<Manifest, Vec<String>> {
     let value = read_json(folder).map_err(|it| vec![it])?;
     let folder = folder.canonicalize().map_err(|it| vec![format!("{}: {it}", folder.display())])?;
     let mut findings = Findings::default();
+    let value = builtins::completed(value).map_err(|it| in_file(vec![it]))?;
     let manifest = parse(folder, &value, &mut findings);
     match manifest {
         Some(manifest) if findings.errors.is_empty() => {
             Ok(Manifest { warnings: in_file(findings.warnings), ..manifest })
         }
         _ => Err(in_file(findings.errors)),
-    }
-}
-
-/// The manifest of a server that has none: it runs in `folder` and gives one
-/// tool, which is named as the plugin.
-pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
-    let program = argv.first().map(|it| Path::new(it).display().to_string());
-    let tool = ToolEntry {
-        name: name.to_owned(),
-        description: format!("Tools of the server `{}`", program.unwrap_or_default()),
-        commands: vec![format!("{name} --help")],
-        way: Way::Server,
-        timeout: Duration::from_secs(DEFAULT_TIMEOUT_SECONDS),
-    };
-    Manifest {
-        name: name.to_owned(),
-        folder: folder.to_owned(),
-        tools: vec![tool],
-        server: Some(Server { argv: argv.to_vec(), env: BTreeMap::new() }),
-        hooks: Vec::new(),
-        private: Vec::new(),
-        schema: None,
-        default_config: Value::Object(serde_json::Map::new()),
-        warnings: Vec::new(),
     }
 }
 
@@ -159,7 +143,7 @@ pub fn form(folder: &Path) -> &'static str {
         Some("builtin") => "builtin",
         Some("tools") => "run",
         Some(_) => "typescript",
-        None if folder.join("index.ts").exists() => "typescript",
+        None if folder.join(entry::INDEX).exists() => "typescript",
         None => "unknown",
     }
 }
@@ -229,7 +213,6 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
             "command",
             "timeoutSeconds",
             "env",
-            // Refused below, by name.
             "builtin",
             "entry",
             // Said by many who write packages; they mean nothing here.
@@ -281,37 +264,41 @@ fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
 /// A plugin of a form that is not built would be loaded and do nothing.
 fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
     let has = |key: &str| fields.get(key).is_some();
-    for key in ["builtin", "entry"].into_iter().filter(|it| has(it)) {
-        findings.errors.push(format!(
-            "{key}: not supported by this version; `command`, or `tools` with `run`, is"
-        ));
+    let is_typescript = entry::is_there(folder, fields);
+    if has("builtin") && (has("tools") || has("command") || has("entry")) {
+        let what = "builtin: a plugin of beige's own has neither `command`, `entry` nor `tools`";
+        findings.errors.push(what.into());
     }
-    match (has("tools"), has("command")) {
-        (true, true) => findings.errors.push(
+    let is_server = has("command") || has("builtin") || is_typescript;
+    match (has("tools") && !has("builtin"), is_server) {
+        (true, true) if !is_typescript => findings.errors.push(
             "command: a plugin has either `command` or `tools` with `run`; the server of \
              `command` tells its tools itself, and `provides.tools` names them"
                 .into(),
         ),
-        (false, true) => {}
+        (_, true) => {}
         (_, false) => {
             for key in ["timeoutSeconds", "env"].into_iter().filter(|it| has(it)) {
                 findings.errors.push(format!("{key}: belongs into an entry of `tools`"));
             }
         }
     }
-    if has("tools") || has("command") || has("builtin") || has("entry") {
+    if has("tools") || has("command") || has("builtin") || is_typescript {
         return;
     }
-    let why = if folder.join("index.ts").exists() {
-        "index.ts: a plugin in TypeScript is not supported by this version"
-    } else {
-        "tools: is required, or `command`"
-    };
-    findings.errors.push(why.into());
+    findings.errors.push("tools: is required, or `command`, or an index.ts".into());
 }
 
 /// The server of a plugin, if it has one.
 fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option<Server> {
+    if let Some(name) = fields.text("builtin", findings) {
+        let argv = builtins::argv(&name);
+        return Some(Server { argv, entry: None, env: env(fields, findings) });
+    }
+    if entry::is_there(folder, fields) {
+        let entry = entry::entry(folder, fields, findings)?;
+        return Some(Server { argv: Vec::new(), entry: Some(entry), env: env(fields, findings) });
+    }
     fields.get("command")?;
     let argv = argv(fields, "command", findings)?;
     let (program, args) = argv.split_first()?;
@@ -323,7 +310,7 @@ fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option
             };
             let args = args.iter().map(OsString::from);
             let argv = std::iter::once(program).chain(args).collect();
-            Some(Server { argv, env: env(fields, findings) })
+            Some(Server { argv, entry: None, env: env(fields, findings) })
         }
         Err(why) => {
             findings.errors.push(format!("{}: {why}", fields.path("command")));

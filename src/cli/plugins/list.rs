@@ -55,7 +55,12 @@ impl Listed {
     fn of(place: &Place, written: &Value, name: &str, entry: &Value) -> Self {
         let text = |key: &str| entry[key].as_str().map(str::to_owned);
         let folder = text("path").and_then(|it| folder_of(&place.file, &it));
-        let (tools, problems) = match folder.as_deref().map(manifest::read) {
+        let of_builtin = |it| manifest::of_builtin(name, it, &place.home.plugin_files(name));
+        let manifest = match entry["builtin"].as_str() {
+            Some(builtin) => Some(of_builtin(builtin)),
+            None => folder.as_deref().map(manifest::read),
+        };
+        let (tools, problems) = match manifest {
             Some(Ok(manifest)) => {
                 (manifest.tools.into_iter().map(|it| it.name).collect(), Vec::new())
             }
@@ -63,6 +68,7 @@ impl Listed {
             None => (Vec::new(), Vec::new()),
         };
         let form = match (entry.get("command"), entry.get("url"), folder) {
+            _ if entry.get("builtin").is_some() => "builtin",
             (Some(_), _, _) => "server",
             (_, Some(_), _) => "remote server",
             (_, _, Some(folder)) => manifest::form(&folder),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// The version of MCP that we speak. A server may answer with another one; of
 /// what beige uses, none has changed.
-pub(super) const PROTOCOL: &str = "2025-06-18";
+pub(in crate::plugin) const PROTOCOL: &str = "2025-06-18";
 
 /// What we send with `initialize`.
 pub(super) fn ours() -> Value {
