@@ -94,6 +94,14 @@ pub fn key(value: Value) -> Checked<String> {
     Ok(key)
 }
 
+/// The same; an empty text is no key, as where a call has no session.
+pub fn key_if_any(value: Value) -> Checked<Option<String>> {
+    match value {
+        Value::String(text) if text.is_empty() => Ok(None),
+        value => key(value).map(Some),
+    }
+}
+
 /// Refuses what cannot be the key of a session.
 pub fn checked_key(key: &str) -> Checked<()> {
     check_key(key).map_err(|it| it.to_string())

@@ -306,6 +306,14 @@ fn settings_of_a_session_are_checked_and_bounded() {
     let own = result(&world, "session/model.get", json!({"sessionKey": "p:1"}));
     assert_eq!(own["model"], json!({"provider": "p", "modelId": "m"}));
     result(&world, "session/model.clear", json!({"sessionKey": "p:1"}));
+    result(&world, "session/new", json!({"sessionKey": "p:3", "agentName": "a"}));
+    for model in [json!({"provider": "p", "model": "m", "thinkingLevel": "low"}), Value::Null] {
+        let params = json!({"sessionKey": "p:3", "settings": {"model": model}});
+        let told = result(&world, "session/settings.update", params);
+        let want =
+            if model.is_null() { Value::Null } else { json!({"provider": "p", "modelId": "m"}) };
+        assert_eq!(told["settings"]["model"], want);
+    }
     let own = result(&world, "session/settings.get", json!({"sessionKey": "p:1"}));
     assert_eq!(own["settings"], json!({"mine": {"a": 1}}));
     let other = json!({"sessionKey": "p:1", "agentName": "a", "provider": "p", "modelId": "x"});
