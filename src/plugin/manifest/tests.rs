@@ -70,6 +70,7 @@ fn a_small_manifest_is_read_with_its_defaults() {
         tools: vec![tool],
         server: None,
         hooks: Vec::new(),
+        skills: Vec::new(),
         private: Vec::new(),
         schema: None,
         default_config: json!({}),
@@ -206,14 +207,26 @@ fn time_limits_and_variables_have_their_bounds() {
 }
 
 #[test]
-fn forms_that_are_not_built_are_refused() {
-    check(
+fn what_no_form_can_have_is_refused() {
     check(json!({"tools": null}), &["tools: is required, or `command`, or an index.ts"]);
     check(
         json!({"provides": {"tools": ["p"], "channel": true, "hooks": ["prePrompt"], "skills": []}}),
         &[
             "provides.channel: only a server can be a channel: it needs `command` or `entry`",
             "provides.hooks: only a server can be asked for hooks: it needs `command` or `entry`",
+        ],
+    );
+    let odd = json!(["A", {"path": "x"}, {"name": "y", "path": "../y"}, {"name": "z", "path": "."},
+        "ok", "ok", 7]);
+    check(
+        json!({"provides": {"tools": ["p"], "skills": odd}}),
+        &[
+            "provides.skills[0]: \"A\" is no name of a skill",
+            "provides.skills[1].name: is required",
+            "provides.skills[2]: its path leads out of the plugin's folder",
+            "provides.skills[3]: its path leads out of the plugin's folder",
+            "provides.skills[5]: `ok` is there twice",
+            "provides.skills[6]: must be an object, is a number",
         ],
     );
     check(json!({"provides": {"tools": ["p"], "channel": false, "hooks": [], "skills": []}}), &[]);
