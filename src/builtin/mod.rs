@@ -4,6 +4,7 @@
 //! known or done here. What they give is told by their `plugin.json`
 //! ([`crate::plugin::builtins`]); here is what they do.
 
+mod git;
 mod serve;
 mod sessions;
 mod spawn;
@@ -28,6 +29,7 @@ pub trait Builtin: Send + Sync {
 /// The plugin of that name, if there is one.
 fn named(name: &str) -> Option<Box<dyn Builtin>> {
     match name {
+        "git" => Some(Box::new(git::Git::default())),
         "sessions" => Some(Box::new(sessions::Sessions)),
         "spawn" => Some(Box::new(spawn::Spawn::default())),
         _ => None,

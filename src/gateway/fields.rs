@@ -52,7 +52,7 @@ impl Fields {
 
     /// `provider` and `modelId`, which the configuration calls `model`.
     pub fn model(&mut self) -> Checked<ModelRef> {
-        let (provider, model) = (self.required("provider", text)?, self.required("modelId", text)?);
+        let (provider, model) = (self.required("provider", name)?, self.required("modelId", name)?);
         Ok(ModelRef { provider, model })
     }
 }

@@ -11,6 +11,7 @@ use super::settings::merge;
 
 /// The name of each, in the order of the alphabet, and its `plugin.json`.
 const ALL: &[(&str, &str)] = &[
+    ("git", include_str!("builtins/git.json")),
     ("sessions", include_str!("builtins/sessions.json")),
     ("spawn", include_str!("builtins/spawn.json")),
 ];

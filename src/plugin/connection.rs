@@ -159,15 +159,7 @@ impl Connection {
     /// Answers a request of the plugin; a result that is too long becomes an
     /// error that says so.
     pub(super) fn answer(&self, id: &Value, outcome: &Result<Value, Refusal>) {
-        let too_long =
-            || Err(Refusal::new(rpc::FAILED, format!("the answer is longer than {LONGEST} bytes")));
-        let line = match rpc::answer(id, outcome) {
-            Ok(line) if line.len() <= LONGEST => Ok(line),
-            _ => rpc::answer(id, &too_long()),
-        };
-        if let Ok(line) = line {
-            let _ = self.outbox.send_timeout(line, NOTICE_PATIENCE);
-        }
+        let _ = self.outbox.send_timeout(rpc::bounded_answer(id, outcome), NOTICE_PATIENCE);
     }
 
     /// An answer has come; one that nobody waits for is left.

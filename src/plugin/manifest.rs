@@ -1,8 +1,9 @@
 //! `plugin.json` as typed values. What a plugin may be called, what its tools
 //! may be called and what they may start is decided here, once, at load. What
-//! this version does not build (TypeScript, channels, skills) is
+//! this version does not build (channels, skills) is
 //! refused; keys that nobody knows are warnings.
 
+mod entry;
 mod folderless;
 mod program;
 mod provides;
@@ -100,8 +101,11 @@ pub struct Run {
 /// A program that speaks the protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
-    /// Program and arguments; a name is looked up in PATH.
+    /// Program and arguments; a name is looked up in PATH. Empty with `entry`.
     pub argv: Vec<OsString>,
+    /// First file of a plugin of the TypeScript gateway, inside its folder,
+    /// links resolved; what runs it is found when it is started.
+    pub entry: Option<PathBuf>,
     /// Further environment.
     pub env: BTreeMap<String, String>,
 }
@@ -139,7 +143,7 @@ pub fn form(folder: &Path) -> &'static str {
         Some("builtin") => "builtin",
         Some("tools") => "run",
         Some(_) => "typescript",
-        None if folder.join("index.ts").exists() => "typescript",
+        None if folder.join(entry::INDEX).exists() => "typescript",
         None => "unknown",
     }
 }
@@ -210,7 +214,6 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
             "timeoutSeconds",
             "env",
             "builtin",
-            // Refused below, by name.
             "entry",
             // Said by many who write packages; they mean nothing here.
             "version",
@@ -261,42 +264,40 @@ fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
 /// A plugin of a form that is not built would be loaded and do nothing.
 fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
     let has = |key: &str| fields.get(key).is_some();
-    if has("entry") {
-        let what = "entry: not supported by this version; `command`, or `tools` with `run`, is";
+    let is_typescript = entry::is_there(folder, fields);
+    if has("builtin") && (has("tools") || has("command") || has("entry")) {
+        let what = "builtin: a plugin of beige's own has neither `command`, `entry` nor `tools`";
         findings.errors.push(what.into());
     }
-    if has("builtin") && (has("tools") || has("command")) {
-        let what = "builtin: a plugin of beige's own has neither `command` nor `tools`";
-        findings.errors.push(what.into());
-    }
-    match (has("tools") && !has("builtin"), has("command") || has("builtin")) {
-        (true, true) => findings.errors.push(
+    let is_server = has("command") || has("builtin") || is_typescript;
+    match (has("tools") && !has("builtin"), is_server) {
+        (true, true) if !is_typescript => findings.errors.push(
             "command: a plugin has either `command` or `tools` with `run`; the server of \
              `command` tells its tools itself, and `provides.tools` names them"
                 .into(),
         ),
-        (false, true) => {}
+        (_, true) => {}
         (_, false) => {
             for key in ["timeoutSeconds", "env"].into_iter().filter(|it| has(it)) {
                 findings.errors.push(format!("{key}: belongs into an entry of `tools`"));
             }
         }
     }
-    if has("tools") || has("command") || has("builtin") || has("entry") {
+    if has("tools") || has("command") || has("builtin") || is_typescript {
         return;
     }
-    let why = if folder.join("index.ts").exists() {
-        "index.ts: a plugin in TypeScript is not supported by this version"
-    } else {
-        "tools: is required, or `command`"
-    };
-    findings.errors.push(why.into());
+    findings.errors.push("tools: is required, or `command`, or an index.ts".into());
 }
 
 /// The server of a plugin, if it has one.
 fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option<Server> {
     if let Some(name) = fields.text("builtin", findings) {
-        return Some(Server { argv: builtins::argv(&name), env: env(fields, findings) });
+        let argv = builtins::argv(&name);
+        return Some(Server { argv, entry: None, env: env(fields, findings) });
+    }
+    if entry::is_there(folder, fields) {
+        let entry = entry::entry(folder, fields, findings)?;
+        return Some(Server { argv: Vec::new(), entry: Some(entry), env: env(fields, findings) });
     }
     fields.get("command")?;
     let argv = argv(fields, "command", findings)?;
@@ -309,7 +310,7 @@ fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option
             };
             let args = args.iter().map(OsString::from);
             let argv = std::iter::once(program).chain(args).collect();
-            Some(Server { argv, env: env(fields, findings) })
+            Some(Server { argv, entry: None, env: env(fields, findings) })
         }
         Err(why) => {
             findings.errors.push(format!("{}: {why}", fields.path("command")));

@@ -3,11 +3,12 @@
 //! that is wrong is said at once. It grants nothing: whether an agent may call
 //! a tool is policy's to say, and every call comes through the toolbox.
 //!
-//! This version knows three forms of plugin. `run`: no code, each call is a
+//! This version knows four forms of plugin. `run`: no code, each call is a
 //! process of its own on the gateway's host ([`run`]). `command`: a server that
 //! is spoken to ([`host`]); one that does not know beige is a plain MCP server
 //! ([`mcp`]). `builtin`: a server like any other whose program is beige itself
-//! ([`builtins`]). [`Plugins`] is all of them at work.
+//! ([`builtins`]). `entry`: a plugin of the TypeScript gateway, which a host makes
+//! such a server ([`TypeScript`]). [`Plugins`] is all of them at work.
 
 pub mod ask;
 pub mod builtins;
@@ -25,12 +26,13 @@ pub mod serve;
 pub mod settings;
 pub mod skills;
 
-mod child;
+pub(crate) mod child;
 mod fields;
-mod globs;
+pub(crate) mod globs;
 mod listeners;
 mod plugins;
 mod tree;
+mod typescript;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -42,6 +44,7 @@ use serde_json::Value;
 pub(crate) use fields::kind_of;
 pub use plugins::Plugins;
 pub use skills::Skills;
+pub use typescript::TypeScript;
 
 use crate::config::{self, Findings, Home, KeyPath};
 use crate::config::{OnHookFailure, PluginSource};
@@ -291,7 +294,7 @@ impl Registry {
         }
         let has_files = matches!(entry.source, PluginSource::Folder(_));
         let package = has_files.then(|| home.package(&entry.name));
-        self.keep(entry, manifest, config, package);
+        self.keep(entry, manifest, config, package, home);
         true
     }
 
@@ -301,6 +304,7 @@ impl Registry {
         manifest: Manifest,
         config: Value,
         package: Option<PathBuf>,
+        home: &Home,
     ) {
         for tool in manifest.tools {
             // Its name begins with the plugin's, so it can replace no other.
@@ -326,7 +330,13 @@ impl Registry {
             env.extend(given.map(|(name, value)| (name, value.into())));
             env.push(("BEIGE_PLUGIN".to_owned(), entry.name.clone().into()));
             let (plugin, folder) = (entry.name.clone(), manifest.folder.clone());
-            Launch { plugin, argv: server.argv, folder, env }
+            let typescript = server.entry.map(|it| TypeScript {
+                entry: it,
+                config: config.to_string(),
+                place: home.plugin_files(&plugin),
+                data: home.data(),
+            });
+            Launch { plugin, argv: server.argv, folder, env, typescript }
         });
         let plugin = Plugin {
             folder: manifest.folder,

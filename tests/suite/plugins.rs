@@ -189,9 +189,8 @@ fn what_fails_leaves_folder_and_configuration_as_they_were() {
     symlink("../config.json5", folder.join("out")).expect("a link");
     check(&folder, "`out` is refused: a link that leads out");
     fs::remove_file(folder.join("out")).expect("removed");
-    fs::write(folder.join("plugin.json"), r#"{"name": "hello", "entry": "x.ts"}"#)
-        .expect("written");
-    check(&folder, "entry: not supported by this version");
+    fs::write(folder.join("plugin.json"), r#"{"name": "hello", "builtin": "x"}"#).expect("written");
+    check(&folder, "builtin: not supported by this version");
     write_plugin(&world, "src", "hello", "one");
 
     // The entry cannot be written: what is in its place goes again.

@@ -226,6 +226,10 @@ fn program(plugin: &StagedPlugin, run: &Run) -> String {
 
 fn server(plugin: &StagedPlugin, server: &Server) -> String {
     let words: Vec<String> = server.argv.iter().map(|it| inside(plugin, Path::new(it))).collect();
+    if let Some(entry) = &server.entry {
+        let (entry, sets) = (inside(plugin, entry), sets(&server.env));
+        return format!("keeps {entry} running under node, deno or bun, beside the gateway{sets}");
+    }
     format!("keeps {} running, beside the gateway{}", words.join(" "), sets(&server.env))
 }
 

@@ -54,6 +54,7 @@ fn host(argv: &[&str]) -> Host {
         argv: argv.iter().map(Into::into).collect(),
         folder: "/".into(),
         env: std::env::var_os("PATH").map(|it| ("PATH".to_owned(), it)).into_iter().collect(),
+        typescript: None,
     };
     Host::new(launch, Arc::new(Echo::default()), Redactor::new(), None)
 }

@@ -27,7 +27,7 @@ pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
         name: name.to_owned(),
         folder: folder.to_owned(),
         tools: vec![tool],
-        server: Some(Server { argv: argv.to_vec(), env: BTreeMap::new() }),
+        server: Some(Server { argv: argv.to_vec(), entry: None, env: BTreeMap::new() }),
         hooks: Vec::new(),
         private: Vec::new(),
         schema: None,

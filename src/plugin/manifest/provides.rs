@@ -31,7 +31,7 @@ fn check_channel(provides: &Fields<'_>, is_server: bool, findings: &mut Findings
     let wrong = match provides.get("channel") {
         None | Some(Value::Bool(false)) => return,
         Some(Value::Bool(true)) if is_server => return,
-        Some(Value::Bool(true)) => "only a server can be a channel: it needs `command`",
+        Some(Value::Bool(true)) => "only a server can be a channel: it needs `command` or `entry`",
         Some(_) => "must be true or false",
     };
     findings.errors.push(format!("{}: {wrong}", provides.path("channel")));
@@ -53,7 +53,8 @@ fn hooks(provides: &Fields<'_>, is_server: bool, findings: &mut Findings) -> Vec
     let names = provides.texts("hooks", findings).unwrap_or_default();
     let at = provides.path("hooks");
     if !is_server && !names.is_empty() {
-        let what = format!("{at}: only a server can be asked for hooks: it needs `command`");
+        let what =
+            format!("{at}: only a server can be asked for hooks: it needs `command` or `entry`");
         findings.errors.push(what);
     }
     let mut hooks = Vec::new();
