@@ -381,6 +381,6 @@ fn a_folder_can_name_a_builtin_plugin_and_say_what_is_its_own() {
     check_server(json!({"builtin": "spwan"}), &[&format!("{want} {known}")]);
     check(
         json!({"builtin": "spawn"}),
-        &["builtin: a plugin of beige's own has neither `command` nor `tools`"],
+        &["builtin: a plugin of beige's own has neither `command`, `entry` nor `tools`"],
     );
 }
