@@ -1,25 +1,26 @@
 //! `plugin.json` as typed values. What a plugin may be called, what its tools
-//! may be called and what they may start is decided here, once, at load. What
-//! this version does not build (channels, skills) is
-//! refused; keys that nobody knows are warnings.
+//! may be called and what they may start is decided here, once, at load. Keys
+//! that nobody knows are warnings.
 
 mod entry;
 mod folderless;
+mod glance;
 mod program;
 mod provides;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
 pub use folderless::{of_builtin, of_command};
+pub(super) use glance::read_json;
+pub use glance::{has_channel, version};
 use program::{argv, find_program, flags};
-use provides::{check_provides, promised};
+pub use provides::SkillEntry;
+use provides::{check_provides, gives_skills, promised};
 
 use crate::plugin::builtins;
 use crate::plugin::fields::{Fields, Findings, kind_of};
@@ -51,6 +52,8 @@ pub struct Manifest {
     pub server: Option<Server>,
     /// Hooks that the server is always asked for.
     pub hooks: Vec<Hook>,
+    /// Skills in its folder.
+    pub skills: Vec<SkillEntry>,
     /// Files that its package must not hold, as globs.
     pub private: Vec<String>,
     /// What its configuration must look like.
@@ -144,6 +147,7 @@ pub fn form(folder: &Path) -> &'static str {
         Some("tools") => "run",
         Some(_) => "typescript",
         None if folder.join(entry::INDEX).exists() => "typescript",
+        None if value["provides"]["skills"].is_array() => "skills",
         None => "unknown",
     }
 }
@@ -177,25 +181,6 @@ pub fn check_env(at: &str, env: &BTreeMap<String, String>, wrong: &mut Vec<Strin
 
 fn in_file(findings: Vec<String>) -> Vec<String> {
     findings.into_iter().map(|it| format!("plugin.json: {it}")).collect()
-}
-
-/// The `plugin.json` of a folder as it stands.
-pub(super) fn read_json(folder: &Path) -> Result<Value, String> {
-    let file = folder.join("plugin.json");
-    let failed = |it: std::io::Error| format!("read {}: {it}", file.display());
-    let metadata = fs::metadata(&file).map_err(failed)?;
-    // Opening a FIFO would wait for a writer that may never come.
-    if !metadata.is_file() {
-        return Err(format!("{} is not a file", file.display()));
-    }
-    let mut bytes = Vec::new();
-    File::open(&file)
-        .and_then(|it| it.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(failed)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(format!("{} is larger than {MAX_BYTES} bytes", file.display()));
-    }
-    serde_json::from_slice(&bytes).map_err(|it| format!("{}: {it}", file.display()))
 }
 
 fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Manifest> {
@@ -234,13 +219,14 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
         Some(_) => server_tools(&shared, &fields, findings),
         None => tools(&shared, &fields, findings),
     };
-    let hooks = check_provides(&fields, server.is_some(), findings);
+    let (hooks, skills) = check_provides(&fields, server.is_some(), findings);
     Some(Manifest {
         name: name?,
         folder,
         tools,
         server,
         hooks,
+        skills,
         private: private(&fields, findings),
         schema: schema(&fields, findings),
         default_config: default_config(&fields, findings),
@@ -286,7 +272,9 @@ fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Finding
     if has("tools") || has("command") || has("builtin") || is_typescript {
         return;
     }
-    findings.errors.push("tools: is required, or `command`, or an index.ts".into());
+    if !gives_skills(fields) {
+        findings.errors.push("tools: is required, or `command`, or an index.ts".into());
+    }
 }
 
 /// The server of a plugin, if it has one.

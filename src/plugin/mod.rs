@@ -51,7 +51,7 @@ use crate::config::{OnHookFailure, PluginSource};
 use crate::error::{During, Kind, Result};
 use crate::plugin::hooks::Hook;
 use crate::plugin::host::Launch;
-use crate::plugin::manifest::{CORE_TOOLS, Manifest, Way};
+use crate::plugin::manifest::{CORE_TOOLS, Manifest, SkillEntry, Way};
 use crate::plugin::settings::{Schema, merge};
 
 /// Every plugin of the configuration, checked, and the tools they give.
@@ -62,7 +62,8 @@ pub struct Registry {
     order: Vec<String>,
     tools: BTreeMap<String, Tool>,
     warnings: Vec<String>,
-    /// Plugins that are wrong; empty in a registry that is used.
+    /// Plugins that are wrong, or not installed; of a registry that is used the
+    /// latter.
     broken: BTreeSet<String>,
 }
 
@@ -102,6 +103,7 @@ struct Plugin {
     package: Option<PathBuf>,
     server: Option<Launch>,
     hooks: Vec<Hook>,
+    skills: Vec<SkillEntry>,
     on_hook_failure: OnHookFailure,
 }
 
@@ -227,6 +229,13 @@ impl Registry {
         plugin.map_or((&[], OnHookFailure::Refuse), |it| (&it.hooks, it.on_hook_failure))
     }
 
+    /// The skills that lie in the folders of plugins, each with its plugin.
+    fn skills(&self) -> impl Iterator<Item = (&str, &SkillEntry)> {
+        let of_plugin = |name: &'_ String| self.plugins.get_key_value(name);
+        let plugins = self.order.iter().filter_map(of_plugin);
+        plugins.flat_map(|(name, it)| it.skills.iter().map(|skill| (name.as_str(), skill)))
+    }
+
     /// Brings every package up to date with its plugin's folder, and makes the
     /// folders of those that have none. Safe while sandboxes have it mounted,
     /// and beside another process that does the same.
@@ -250,6 +259,18 @@ impl Registry {
             PluginSource::Builtin(_) => at.key("builtin"),
             _ => at.key("path"),
         };
+        if install::absent::folder(entry).is_some() {
+            let name = &entry.name;
+            let source = entry.installed_from.as_deref().unwrap_or_default();
+            let begin = install::absent::NOT_INSTALLED;
+            let what = format!(
+                "{begin}: a gateway installs it from {source} when it starts, and \
+                 `beige plugins update {name}` does now"
+            );
+            findings.warn(&path, what.as_str());
+            self.warnings.push(format!("{path}: {what}"));
+            return false;
+        }
         let manifest = match &entry.source {
             PluginSource::Folder(folder) => manifest::read(folder),
             PluginSource::Command(argv) => {
@@ -346,6 +367,7 @@ impl Registry {
             package,
             server,
             hooks: manifest.hooks,
+            skills: manifest.skills,
             on_hook_failure: entry.on_hook_failure,
         };
         self.plugins.insert(entry.name.clone(), plugin);

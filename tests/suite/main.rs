@@ -35,6 +35,7 @@ mod histories;
 mod hooks;
 mod hostile;
 mod http;
+mod install;
 mod layers;
 mod liar;
 mod link;

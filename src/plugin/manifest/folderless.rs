@@ -29,6 +29,7 @@ pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
         tools: vec![tool],
         server: Some(Server { argv: argv.to_vec(), entry: None, env: BTreeMap::new() }),
         hooks: Vec::new(),
+        skills: Vec::new(),
         private: Vec::new(),
         schema: None,
         default_config: Value::Object(serde_json::Map::new()),

@@ -70,6 +70,7 @@ fn a_small_manifest_is_read_with_its_defaults() {
         tools: vec![tool],
         server: None,
         hooks: Vec::new(),
+        skills: Vec::new(),
         private: Vec::new(),
         schema: None,
         default_config: json!({}),
@@ -213,6 +214,19 @@ fn what_no_form_can_have_is_refused() {
         &[
             "provides.channel: only a server can be a channel: it needs `command` or `entry`",
             "provides.hooks: only a server can be asked for hooks: it needs `command` or `entry`",
+        ],
+    );
+    let odd = json!(["A", {"path": "x"}, {"name": "y", "path": "../y"}, {"name": "z", "path": "."},
+        "ok", "ok", 7]);
+    check(
+        json!({"provides": {"tools": ["p"], "skills": odd}}),
+        &[
+            "provides.skills[0]: \"A\" is no name of a skill",
+            "provides.skills[1].name: is required",
+            "provides.skills[2]: its path leads out of the plugin's folder",
+            "provides.skills[3]: its path leads out of the plugin's folder",
+            "provides.skills[5]: `ok` is there twice",
+            "provides.skills[6]: must be an object, is a number",
         ],
     );
     check(json!({"provides": {"tools": ["p"], "channel": false, "hooks": [], "skills": []}}), &[]);
