@@ -107,7 +107,6 @@ impl Spawn {
             "sessionKey": key(own, &target, &name),
             "agentName": target,
             "message": message,
-            "channel": "spawn",
             "parentSessionKey": call.context.session_key,
         });
         let answer = call.ask("beige/prompt", &params, LONGEST).map_err(|why| {

@@ -327,5 +327,5 @@ fn a_prompt_without_a_gateway_has_its_own_agent_alone() {
     let done = world.run(["prompt", "a", "--session", "cli:a:1", "ask"]).expect(0);
     assert_eq!(done.text(), "I did it.\n", "{:?}", world.messages("cli:a:1"));
     let told = world.messages("cli:a:1").join("\n");
-    assert!(told.contains("start a gateway"), "{told}");
+    assert!(told.contains("`beige gateway start`"), "{told}");
 }

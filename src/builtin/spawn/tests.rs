@@ -28,7 +28,7 @@ fn another_agent_is_asked_in_a_session_of_its_own_and_the_parent_pays() {
     let mut gateway = looked_at(&["--target", "b", "--session", "work", "say", "-x", "hi"], 0);
     let asked = gateway.answer("beige/prompt", json!({"response": "hi\n"}));
     let want = json!({"sessionKey": "spawn:a:b:work", "agentName": "b", "message": "say -x hi",
-        "channel": "spawn", "parentSessionKey": "api:a:x"});
+        "parentSessionKey": "api:a:x"});
     assert_eq!(asked, want);
     assert_eq!(gateway.answered(), Answer::done("hi\n"));
 }

@@ -390,13 +390,11 @@ fn a_folder_can_name_a_builtin_plugin_and_say_what_is_its_own() {
     assert_eq!(manifest.server.map(|it| it.argv), Some(argv.into()));
     let told = |it: &ToolEntry| (it.name.clone(), it.description.clone(), it.commands.len());
     assert_eq!(manifest.tools.iter().map(told).collect::<Vec<_>>(), [("p".into(), "D".into(), 3)]);
-    check_server(
-        json!({"builtin": "spwan"}),
-        &["builtin: there is no built-in plugin `spwan`; did you mean `spawn`?; there are \
-         sessions, spawn"],
-    );
+    let known = builtins::names().collect::<Vec<_>>().join(", ");
+    let want = "builtin: there is no built-in plugin `spwan`; did you mean `spawn`?; there are";
+    check_server(json!({"builtin": "spwan"}), &[&format!("{want} {known}")]);
     check(
         json!({"builtin": "spawn"}),
-        &["builtin: a plugin of beige's own has neither `command` nor `tools`"],
+        &["builtin: a plugin of beige's own has neither `command`, `entry` nor `tools`"],
     );
 }
