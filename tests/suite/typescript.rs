@@ -9,7 +9,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, Finished, ModelServer, World, calls, is_alive, runs, says, says_in, signal, some_world,
+    Answer, Finished, ModelServer, World, is_alive, runs, says, says_in, signal, some_world,
     wait_until,
 };
 
@@ -182,6 +182,8 @@ fn what_a_plugin_is_given_does_what_it_says() {
         // Tools and channels.
         let invoked = get("invokeTool", json!(["notes", ["list"], {"agentName": "a"}]));
         assert_eq!(invoked["exitCode"], 0);
+        // In a call it is by default for the agent that called.
+        assert_eq!(get("invokeTool", json!(["notes", ["list"]])), invoked);
         assert_eq!(get("channel", json!(["old"])), true);
         assert_eq!(get("channel", json!(["none"])), Value::Null);
         let message = json!(["old", "7", null, "text", {"parseMode": "html"}]);
@@ -332,12 +334,23 @@ fn a_call_that_nobody_waits_for_is_told_of_it() {
         let world = with_old(&server, &[program]);
         world.start_gateway();
         let data = world.home().join("data");
-        server.play([calls(&[("c1", "exec", json!({"command": "old pause"}))]), says("x")]);
+        server.play([runs("c1", "old pause")]);
         std::thread::scope(|scope| {
             scope.spawn(|| world.prompt("api:1", "go"));
             wait_until("it waits", || data.join("pausing").exists());
             world.post("/api/agents/a/sessions/api%3A1/abort", &json!({}));
             wait_until("it was called off", || data.join("called-off").exists());
+            // What it asked for ends with it.
+            let gate = server.gate();
+            let ask = r#"old prompt '["old:child", "a", "help"]'"#;
+            server.play([runs("c1", ask), Answer::stream().hold(&gate).text("late")]);
+            scope.spawn(|| world.prompt("api:2", "go"));
+            gate.wait_held(1);
+            world.post("/api/agents/a/sessions/api%3A2/abort", &json!({}));
+            wait_until("nobody waits for the model", || {
+                world.get("/api/health").json()["running"] == 0
+            });
+            gate.open();
         });
     });
 }
