@@ -19,8 +19,20 @@ use crate::error::{During, Error, Kind, Result};
 /// The mirror inside.
 pub(super) const MIRROR: &str = "/run/beige/remote.git";
 
-/// The programs that stand for a remote, and their folder inside.
+/// Where git finds its own programs inside.
 pub(super) const BIN: &str = "/run/beige/bin";
+
+/// What git starts as `git`: itself, but not in a submodule, whose configuration
+/// nobody has looked at. `GIT_DIR` is this for what is started there and for
+/// what speaks with a remote.
+fn shim(git: &str) -> String {
+    format!(
+        "#!/bin/sh\ncase \"$GIT_DIR $1\" in\n\
+         '.git remote-http' | '.git remote-https') ;;\n\
+         '.git '*) echo 'git does not look into submodules here' >&2; exit 1 ;;\n\
+         esac\nexec {git} \"$@\"\n"
+    )
+}
 
 /// What git starts to speak with a remote, by `https` or as `ssh`: speaks with the
 /// mirror instead. So git sees, and writes down, the remote's own URL.
@@ -62,7 +74,7 @@ pub(super) struct Scratch {
 
 impl Scratch {
     /// Makes one below that folder, for that owner.
-    pub(super) fn new(below: &Path, owner: (u32, u32)) -> Result<Self> {
+    pub(super) fn new(below: &Path, owner: (u32, u32), git: &str) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = below.join(CALLS).join(format!("{}-{number}", process::id()));
@@ -72,6 +84,8 @@ impl Scratch {
         let (uid, gid) = owner;
         scratch.file("passwd", &format!("agent:x:{uid}:{gid}::/tmp:/usr/sbin/nologin\n"))?;
         scratch.file("group", &format!("agent:x:{gid}:\n"))?;
+        scratch.folder("bin")?;
+        scratch.program("bin/git", &shim(git))?;
         Ok(scratch)
     }
 
@@ -115,14 +129,15 @@ impl Scratch {
     /// Makes an empty folder for the mirror, and what stands for the remote.
     pub(super) fn place_mirror(&self) -> Result<()> {
         self.folder("remote.git")?;
-        self.folder("bin")?;
-        for name in ["bin/git-remote-http", "bin/git-remote-https", "bin/ssh"] {
-            self.file(name, STAND_IN)?;
-            let executable = fs::Permissions::from_mode(0o700);
-            fs::set_permissions(self.folder.join(name), executable)
-                .during(Kind::Internal, "write a file for a call")?;
-        }
-        Ok(())
+        let names = ["bin/git-remote-http", "bin/git-remote-https", "bin/ssh"];
+        names.iter().try_for_each(|it| self.program(it, STAND_IN))
+    }
+
+    fn program(&self, name: &str, text: &str) -> Result<()> {
+        self.file(name, text)?;
+        let executable = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(self.folder.join(name), executable)
+            .during(Kind::Internal, "write a file for a call")
     }
 
     /// Makes a mirror that has the objects of a repository of the workspace,
