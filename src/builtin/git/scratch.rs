@@ -1,5 +1,5 @@
-//! What one call keeps on the host, and is gone with it: a folder below the
-//! plugin's own, shown to no sandbox of an agent. In it lies the mirror, a bare
+//! What one call keeps on the host, and is gone with it: a folder among the
+//! agent's, shown to no sandbox. In it lies the mirror, a bare
 //! repository that only the box with the network writes, so that what speaks
 //! with a remote has no configuration but ours.
 
@@ -73,12 +73,15 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one below that folder, for that owner.
-    pub(super) fn new(below: &Path, owner: (u32, u32), git: &str) -> Result<Self> {
+    /// Makes one among the agent's files that no sandbox sees, for that owner.
+    pub(super) fn new(agent: &Path, owner: (u32, u32), git: &str) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = below.join(CALLS).join(format!("{}-{number}", process::id()));
-        fs::create_dir_all(below.join(CALLS)).during(Kind::Internal, "make a folder for a call")?;
+        let calls = agent.join("git");
+        let folder = calls.join(format!("{}-{number}", process::id()));
+        let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&calls);
+        made.during(Kind::Internal, "make a folder for a call")?;
+        clear(&calls);
         let scratch = Self { folder, owner };
         scratch.folder("")?;
         let (uid, gid) = owner;
@@ -178,17 +181,12 @@ impl Drop for Scratch {
     }
 }
 
-/// Where the folders of calls lie.
-const CALLS: &str = "calls";
-
 /// Removes what calls of plugins that were killed have left.
-pub(super) fn clear(below: &Path) {
-    for entry in fs::read_dir(below.join(CALLS)).into_iter().flatten().flatten() {
+fn clear(calls: &Path) {
+    for entry in fs::read_dir(calls).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let process = name.split('-').next().unwrap_or_default();
-        let is_left =
-            process == process::id().to_string() || !Path::new("/proc").join(process).exists();
-        if is_left {
+        if !Path::new("/proc").join(process).exists() {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

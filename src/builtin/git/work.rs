@@ -60,7 +60,7 @@ impl<'a> Work<'a> {
                         can give it to a user of its own (`chown -R 10000:10000`)";
             return Err(Error::new(Kind::Config, what));
         }
-        let scratch = Scratch::new(&host.folder, owner, host.git)?;
+        let scratch = Scratch::new(&call.context.agent_dir, owner, host.git)?;
         Ok(Self { host, call, settings, asked, scratch, owner, workspace })
     }
 

@@ -52,7 +52,7 @@ fn traps() -> Vec<Trap> {
         ),
         trap(
             "signing",
-            format!("[commit]\n\tgpgSign = true\n[gpg]\n\tprogram = ./sign\n"),
+            "[commit]\n\tgpgSign = true\n[gpg]\n\tprogram = ./sign\n",
             COMMIT,
             &[("sign", HOOK)],
         ),
