@@ -19,11 +19,11 @@ mod tests;
 mod transfer;
 mod work;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
 
 use super::{Answer, Builtin, Call};
-use crate::error::{During, Error, Kind, Result};
+use crate::error::{Error, Kind, Result};
 use crate::sandbox::bubblewrap::{self, HostLayout};
 use commands::Effect;
 use settings::Settings;
@@ -40,8 +40,6 @@ pub(super) struct Git {
 struct Host {
     layout: HostLayout,
     git: &'static str,
-    /// The plugin's own folder.
-    folder: PathBuf,
 }
 
 /// Where git may lie: the box shows /usr.
@@ -87,9 +85,7 @@ impl Host {
         let git = PLACES.into_iter().find(|it| Path::new(it).is_file()).ok_or_else(|| {
             Error::new(Kind::Missing, "git is not installed on the gateway's host (package git)")
         })?;
-        let folder = std::env::current_dir().during(Kind::Internal, "find the plugin's folder")?;
-        scratch::clear(&folder);
-        Ok(Self { layout, git, folder })
+        Ok(Self { layout, git })
     }
 }
 

@@ -161,7 +161,7 @@ fn an_agent_clones_fetches_pulls_and_pushes_and_never_sees_the_token() {
     let found = world.sh(&format!("grep -r {TOKEN} /workspace; env | grep {TOKEN}"));
     assert_eq!(found.expect(1).text(), "");
     assert!(!world.gateway_log().contains(TOKEN));
-    let left = world.home().join("data/plugins/git/calls");
+    let left = world.home().join("agents/a/git");
     assert_eq!(fs::read_dir(left).expect("a folder").count(), 0, "nothing of a call is left");
 }
 
@@ -345,7 +345,7 @@ fn a_call_that_nobody_waits_for_ends_with_all_that_it_started() {
     crate::support::signal(call.id(), "TERM");
     call.wait_with_output().expect("it ends");
     wait_until("nobody waits", || server.requests().contains("hung up"));
-    let left = world.home().join("data/plugins/git/calls");
+    let left = world.home().join("agents/a/git");
     wait_until("nothing is left", || fs::read_dir(&left).expect("a folder").count() == 0);
 }
 

@@ -37,9 +37,22 @@ pub(super) enum Words {
 }
 
 /// Refused with every command: the first starts a reader of manuals, the
-/// others programs of a configuration.
-pub(super) const NEVER: [&str; 6] =
-    ["--help", "--ext-diff", "--textconv", "--show-signature", "--upload-pack", "--receive-pack"];
+/// others programs of a configuration, of a submodule's too.
+pub(super) const NEVER: [&str; 9] = [
+    "--help",
+    "--ext-diff",
+    "--textconv",
+    "--show-signature",
+    "--upload-pack",
+    "--receive-pack",
+    "--submodule",
+    "--ignore-submodules",
+    "--recurse-submodules",
+];
+
+/// Commands that look into submodules, by their configuration, unless they are
+/// told not to.
+pub(super) const LOOK_INTO_SUBMODULES: [&str; 4] = ["status", "diff", "diff-files", "diff-index"];
 
 /// Options whose names are the beginning of one in [`NEVER`].
 pub(super) const INNOCENT: [&str; 1] = ["text"];

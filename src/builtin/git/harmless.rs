@@ -36,6 +36,7 @@ const OVER_ALL: &[(&str, &str)] = &[
     ("fetch.recurseSubmodules", "false"),
     ("push.recurseSubmodules", "no"),
     ("diff.ignoreSubmodules", "dirty"),
+    ("diff.submodule", "short"),
     ("status.submoduleSummary", "false"),
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),

@@ -1,5 +1,5 @@
-//! What one call keeps on the host, and is gone with it: a folder below the
-//! plugin's own, shown to no sandbox of an agent. In it lies the mirror, a bare
+//! What one call keeps on the host, and is gone with it: a folder among the
+//! agent's, shown to no sandbox. In it lies the mirror, a bare
 //! repository that only the box with the network writes, so that what speaks
 //! with a remote has no configuration but ours.
 
@@ -19,8 +19,20 @@ use crate::error::{During, Error, Kind, Result};
 /// The mirror inside.
 pub(super) const MIRROR: &str = "/run/beige/remote.git";
 
-/// The programs that stand for a remote, and their folder inside.
+/// Where git finds its own programs inside.
 pub(super) const BIN: &str = "/run/beige/bin";
+
+/// What git starts as `git`: itself, but not in a submodule, whose configuration
+/// nobody has looked at. `GIT_DIR` is this for what is started there and for
+/// what speaks with a remote.
+fn shim(git: &str) -> String {
+    format!(
+        "#!/bin/sh\ncase \"$GIT_DIR $1\" in\n\
+         '.git remote-http' | '.git remote-https') ;;\n\
+         '.git '*) echo 'git does not look into submodules here' >&2; exit 1 ;;\n\
+         esac\nexec {git} \"$@\"\n"
+    )
+}
 
 /// What git starts to speak with a remote, by `https` or as `ssh`: speaks with the
 /// mirror instead. So git sees, and writes down, the remote's own URL.
@@ -61,17 +73,22 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Makes one below that folder, for that owner.
-    pub(super) fn new(below: &Path, owner: (u32, u32)) -> Result<Self> {
+    /// Makes one among the agent's files that no sandbox sees, for that owner.
+    pub(super) fn new(agent: &Path, owner: (u32, u32), git: &str) -> Result<Self> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let folder = below.join(CALLS).join(format!("{}-{number}", process::id()));
-        fs::create_dir_all(below.join(CALLS)).during(Kind::Internal, "make a folder for a call")?;
+        let calls = agent.join("git");
+        let folder = calls.join(format!("{}-{number}", process::id()));
+        let made = fs::DirBuilder::new().mode(0o700).recursive(true).create(&calls);
+        made.during(Kind::Internal, "make a folder for a call")?;
+        clear(&calls);
         let scratch = Self { folder, owner };
         scratch.folder("")?;
         let (uid, gid) = owner;
         scratch.file("passwd", &format!("agent:x:{uid}:{gid}::/tmp:/usr/sbin/nologin\n"))?;
         scratch.file("group", &format!("agent:x:{gid}:\n"))?;
+        scratch.folder("bin")?;
+        scratch.program("bin/git", &shim(git))?;
         Ok(scratch)
     }
 
@@ -115,14 +132,15 @@ impl Scratch {
     /// Makes an empty folder for the mirror, and what stands for the remote.
     pub(super) fn place_mirror(&self) -> Result<()> {
         self.folder("remote.git")?;
-        self.folder("bin")?;
-        for name in ["bin/git-remote-http", "bin/git-remote-https", "bin/ssh"] {
-            self.file(name, STAND_IN)?;
-            let executable = fs::Permissions::from_mode(0o700);
-            fs::set_permissions(self.folder.join(name), executable)
-                .during(Kind::Internal, "write a file for a call")?;
-        }
-        Ok(())
+        let names = ["bin/git-remote-http", "bin/git-remote-https", "bin/ssh"];
+        names.iter().try_for_each(|it| self.program(it, STAND_IN))
+    }
+
+    fn program(&self, name: &str, text: &str) -> Result<()> {
+        self.file(name, text)?;
+        let executable = fs::Permissions::from_mode(0o700);
+        fs::set_permissions(self.folder.join(name), executable)
+            .during(Kind::Internal, "write a file for a call")
     }
 
     /// Makes a mirror that has the objects of a repository of the workspace,
@@ -163,17 +181,12 @@ impl Drop for Scratch {
     }
 }
 
-/// Where the folders of calls lie.
-const CALLS: &str = "calls";
-
 /// Removes what calls of plugins that were killed have left.
-pub(super) fn clear(below: &Path) {
-    for entry in fs::read_dir(below.join(CALLS)).into_iter().flatten().flatten() {
+fn clear(calls: &Path) {
+    for entry in fs::read_dir(calls).into_iter().flatten().flatten() {
         let name = entry.file_name().to_string_lossy().into_owned();
         let process = name.split('-').next().unwrap_or_default();
-        let is_left =
-            process == process::id().to_string() || !Path::new("/proc").join(process).exists();
-        if is_left {
+        if !Path::new("/proc").join(process).exists() {
             let _ = fs::remove_dir_all(entry.path());
         }
     }

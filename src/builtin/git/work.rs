@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::arguments::Asked;
+use super::commands::LOOK_INTO_SUBMODULES;
 use super::confine::{Bind, Cell, WORKSPACE};
 use super::harmless::{self, LIST, environment, program_key};
 use super::scratch::{BIN, Scratch};
@@ -59,7 +60,7 @@ impl<'a> Work<'a> {
                         can give it to a user of its own (`chown -R 10000:10000`)";
             return Err(Error::new(Kind::Config, what));
         }
-        let scratch = Scratch::new(&host.folder, owner)?;
+        let scratch = Scratch::new(&call.context.agent_dir, owner, host.git)?;
         Ok(Self { host, call, settings, asked, scratch, owner, workspace })
     }
 
@@ -97,7 +98,10 @@ impl<'a> Work<'a> {
     /// Runs what was asked, as it was asked, in the box of the workspace.
     pub(super) fn asked(&self, transport: &str) -> Result<Printed, Answer> {
         let rest = self.asked.rest.iter().copied();
-        let words: Vec<&str> = [self.asked.command.name].into_iter().chain(rest).collect();
+        let name = self.asked.command.name;
+        let over = ["--ignore-submodules=dirty"].into_iter();
+        let over = over.filter(|_| LOOK_INTO_SUBMODULES.contains(&name));
+        let words: Vec<&str> = [name].into_iter().chain(over).chain(rest).collect();
         self.local(&words, self.call.stdin, transport)
     }
 
@@ -114,8 +118,11 @@ impl<'a> Work<'a> {
         transport: &str,
     ) -> Result<Printed, Answer> {
         let mut env = environment(self.settings, transport, &[]);
-        if transport != NO_TRANSPORT {
+        // These are scripts, of git's own folder.
+        if !["bisect", "submodule"].contains(&self.asked.command.name) {
             env.push(("GIT_EXEC_PATH".into(), BIN.into()));
+        }
+        if transport != NO_TRANSPORT {
             env.push(("GIT_SSH_COMMAND".into(), format!("{BIN}/ssh")));
             env.push(("GIT_SSH_VARIANT".into(), "ssh".into()));
         }
@@ -141,9 +148,8 @@ impl<'a> Work<'a> {
     ) -> Result<Printed, Answer> {
         let mut binds = vec![self.workspace(true)];
         binds.extend(self.scratch.accounts());
-        if let Some(mirror) = self.scratch.mirror(false) {
-            binds.extend([mirror, self.scratch.bind("bin", BIN, false)]);
-        }
+        binds.push(self.scratch.bind("bin", BIN, false));
+        binds.extend(self.scratch.mirror(false));
         let cell = Cell {
             binds,
             folder: format!("{WORKSPACE}/{}", self.call.context.cwd),

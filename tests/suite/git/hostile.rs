@@ -52,7 +52,7 @@ fn traps() -> Vec<Trap> {
         ),
         trap(
             "signing",
-            "[commit]\n\tgpgSign = true\n[gpg]\n\tprogram = ./sign\n".into(),
+            "[commit]\n\tgpgSign = true\n[gpg]\n\tprogram = ./sign\n",
             COMMIT,
             &[("sign", HOOK)],
         ),
@@ -194,14 +194,36 @@ fn a_merge_driver_a_list_of_a_rebase_and_a_submodule_run_nothing() {
         assert!(rebase.status().expect("git runs").success());
         append(top.join(".git/rebase-merge/git-rebase-todo"), "exec echo > ../owned\n");
     });
-    check("status", &|top| {
-        let inner = top.join("inner");
-        fs::create_dir_all(&inner).expect("a folder");
-        host_git(&inner, &["init", "-q"]);
-        host_git(&inner, &["commit", "-qm", "x", "--allow-empty"]);
-        host_git(top, &["-c", "advice.addEmbeddedRepo=false", "add", "inner"]);
-        append(inner.join(".git/config"), "[core]\n\tfsmonitor = \"echo > ../../owned; false\"\n");
-    });
+    for (words, program) in [
+        ("status", "[core]\n\tfsmonitor = \"echo > ../../owned; false\"\n"),
+        ("status", "[filter \"x\"]\n\tclean = \"echo > ../../owned; cat\"\n"),
+        ("add .", "[filter \"x\"]\n\tclean = \"echo > ../../owned; cat\"\n"),
+        ("stash", "[filter \"x\"]\n\tclean = \"echo > ../../owned; cat\"\n"),
+        ("rm inner", "[filter \"x\"]\n\tclean = \"echo > ../../owned; cat\"\n"),
+        ("diff", "[filter \"x\"]\n\tclean = \"echo > ../../owned; cat\"\n"),
+    ] {
+        check(words, &|top| lay_submodule(top, program));
+    }
+}
+
+/// A submodule with a change in it, with those lines in its configuration.
+fn lay_submodule(top: &Path, config: &str) {
+    let inner = top.join("inner");
+    fs::create_dir_all(&inner).expect("a folder");
+    host_git(&inner, &["init", "-q"]);
+    fs::write(inner.join("f"), "one\n").expect("written");
+    fs::write(inner.join(".gitattributes"), "f filter=x\n").expect("written");
+    host_git(&inner, &["add", "."]);
+    host_git(&inner, &["commit", "-qm", "x"]);
+    host_git(top, &["-c", "advice.addEmbeddedRepo=false", "add", "inner"]);
+    let named = "[submodule \"inner\"]\n\tpath = inner\n\turl = ./x\n\tignore = none\n";
+    fs::write(top.join(".gitmodules"), named).expect("written");
+    host_git(top, &["add", ".gitmodules"]);
+    host_git(top, &["commit", "-qm", "x"]);
+    fs::write(inner.join("f"), "two\n").expect("written");
+    let file = inner.join(".git/config");
+    let text = fs::read_to_string(&file).expect("a config");
+    fs::write(file, text + config).expect("written");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use super::{host_git, repository, with_git};
@@ -24,7 +24,7 @@ impl Drop for Sshd {
 }
 
 #[track_caller]
-fn keygen(world: &World, path: &PathBuf) -> String {
+fn keygen(world: &World, path: &Path) -> String {
     let mut command = Command::new("ssh-keygen");
     command.args(["-q", "-t", "ed25519", "-N", "", "-C", "test", "-f"]).arg(path);
     let done: Finished = command.current_dir(&world.root).output().expect("it runs").into();
@@ -34,7 +34,7 @@ fn keygen(world: &World, path: &PathBuf) -> String {
 
 impl Sshd {
     /// One that lets in who has that key.
-    fn start(world: &World, public_key: &str, host_key: &PathBuf) -> Self {
+    fn start(world: &World, public_key: &str, host_key: &Path) -> Self {
         let authorized = world.root.join("authorized");
         fs::write(&authorized, public_key).expect("written");
         // Nobody else is given it between here and there, mostly; else it does
@@ -113,6 +113,6 @@ fn an_agent_uses_its_key_over_ssh_and_never_sees_it() {
     let line = secret.lines().nth(1).expect("a line");
     assert_eq!(world.sh(&format!("grep -rF '{line}' /workspace /beige /tmp")).text(), "");
     assert_eq!(world.sh("echo $SSH_AUTH_SOCK; find / -name agent.sock 2>/dev/null").text(), "\n");
-    let calls = world.home().join("data/plugins/git/calls");
+    let calls = world.home().join("agents/a/git");
     assert_eq!(fs::read_dir(calls).expect("a folder").count(), 0);
 }
