@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use serde_json::{Value, json};
 
 use crate::support::{
-    Answer, ModelServer, Stream, World, chunk, runs, says, some_world, wait_until,
+    Answer, ModelServer, Stream, World, chunk, is_alive, runs, says, signal, some_world, wait_until,
 };
 
 /// A model of known price.
@@ -637,4 +637,26 @@ fn odd_values_are_refused_and_harm_nobody() {
         violations.iter().all(|it| it.contains("messages[0] is of role user")),
         "{violations:?}"
     );
+}
+
+#[test]
+fn a_stop_ends_what_plugins_have_asked_for() {
+    let server = ModelServer::new();
+    let held = || Answer::stream().text("begun").hold(&server.gate()).text("never");
+    server.play([held(), held(), held()]);
+    let world = asking(&server, "", "");
+    for number in 0..3 {
+        let params = json!({"sessionKey": format!("p:{number}"), "agentName": "a",
+            "message": "go", "stream": true});
+        world.sh(&format!("p begin beige/prompt '{params}'")).expect(0);
+    }
+    server.wait_in_flight(3);
+    let pid = world.gateway_pid();
+    // The first waits for what runs, the second calls it off.
+    signal(pid, "TERM");
+    wait_until("it stops", || world.get("/api/health").json()["status"] == "draining");
+    signal(pid, "TERM");
+    wait_until("it has stopped", || !is_alive(pid));
+    let stored = world.stored("p:0");
+    assert_eq!(stored.last().expect("an answer")["stopReason"], "aborted");
 }
