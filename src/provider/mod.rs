@@ -53,10 +53,12 @@ use serde_json::Value;
 
 pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
 pub use fault::{Failure, Fault};
+pub use http::Client;
 pub use health::{Cooling, HIDDEN_REFUSALS, Health, cooling_of};
 pub use large::LargePlace;
 pub use origin::Origin;
 pub use pool::Load;
+pub use sse::{Event, EventReader, TooLarge};
 pub use wire::Wire;
 
 use crate::clock;
