@@ -26,6 +26,11 @@ pub(crate) fn fill_in(value: &mut Value, config: &Config) {
                     let argv = argv.iter().map(|it| shown(Path::new(it)));
                     entry.insert("command".into(), argv.collect());
                 }
+                PluginSource::Url(endpoint) => {
+                    if let Some(path) = &endpoint.ca_file {
+                        entry.insert("caFile".into(), shown(path));
+                    }
+                }
             }
         }
     }

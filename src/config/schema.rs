@@ -173,8 +173,10 @@ const COST: &[Field] = &[
 const PLUGIN: &[Field] = &[
     optional("path", Shape::Text),
     optional("command", Shape::List(&Shape::AnyText)),
-    later("url", Shape::Text),
-    later("headers", TEXTS),
+    optional("url", Shape::Text),
+    optional("headers", TEXTS),
+    optional("caFile", Shape::Text),
+    optional("proxy", Shape::Text),
     optional("env", Shape::Map(Names::Variable, &Shape::AnyText)).or("{}"),
     optional("config", Shape::Free).or("{}"),
     optional("onHookFailure", Shape::OneOf(&["refuse", "allow"])).or("\"refuse\""),
@@ -318,8 +320,6 @@ mod tests {
             Support::Only(values) => unbuilt.push(format!("{path} but {}", values.join(" "))),
         });
         let expected = [
-            "plugins.*.url",
-            "plugins.*.headers",
             "agents.*.sandbox.network.allow",
             "agents.*.sandbox.mask",
             "agents.*.permissions.mode but \"auto\"",

@@ -106,9 +106,7 @@ impl HomeLock {
         let mut file = open(home)?;
         match file.try_lock_shared() {
             Ok(()) => Ok(None),
-            Err(TryLockError::WouldBlock) => {
-                Ok(Some(named_holder(&mut file, &home.pid_file())))
-            }
+            Err(TryLockError::WouldBlock) => Ok(Some(named_holder(&mut file, &home.pid_file()))),
             Err(TryLockError::Error(error)) => {
                 Err(error).during(Kind::Internal, format!("lock {}", home.pid_file().display()))
             }

@@ -131,9 +131,21 @@ pub fn read(folder: &Path) -> Result<Manifest, Vec<String>> {
 /// tool, which is named as the plugin.
 pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
     let program = argv.first().map(|it| Path::new(it).display().to_string());
+    let server = Server { argv: argv.to_vec(), env: BTreeMap::new() };
+    let manifest = of_server(name, &program.unwrap_or_default(), folder);
+    Manifest { server: Some(server), ..manifest }
+}
+
+/// The same of a server that runs elsewhere. What follows a `?` in its URL may
+/// be a key, and is nobody's to see.
+pub fn of_url(name: &str, url: &str, folder: &Path) -> Manifest {
+    of_server(name, url.split('?').next().unwrap_or_default(), folder)
+}
+
+fn of_server(name: &str, what: &str, folder: &Path) -> Manifest {
     let tool = ToolEntry {
         name: name.to_owned(),
-        description: format!("Tools of the server `{}`", program.unwrap_or_default()),
+        description: format!("Tools of the server `{what}`"),
         commands: vec![format!("{name} --help")],
         way: Way::Server,
         timeout: Duration::from_secs(DEFAULT_TIMEOUT_SECONDS),
@@ -142,7 +154,7 @@ pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
         name: name.to_owned(),
         folder: folder.to_owned(),
         tools: vec![tool],
-        server: Some(Server { argv: argv.to_vec(), env: BTreeMap::new() }),
+        server: None,
         hooks: Vec::new(),
         private: Vec::new(),
         schema: None,

@@ -183,7 +183,7 @@ impl Talk<'_> {
         let read = asked.map(read);
         let outcome = match &read {
             Ok(Ok(_)) | Err(Unanswered::Refused(_)) => Outcome::Answered,
-            Ok(Err(_)) | Err(Unanswered::Late(_)) => Outcome::Failed,
+            Ok(Err(_)) | Err(Unanswered::Late(_) | Unanswered::Lost(_)) => Outcome::Failed,
             Err(Unanswered::Ended(_)) => Outcome::Ended(self.session.process),
             Err(_) => Outcome::Unknown,
         };

@@ -6,7 +6,7 @@
 //! This version knows two forms of plugin. `run`: no code, each call is a
 //! process of its own on the gateway's host ([`run`]). `command`: a server that
 //! is spoken to ([`host`]); one that does not know beige is a plain MCP server
-//! ([`mcp`]). [`Plugins`] is all of them at work.
+//! ([`mcp`]), and so is every one by `url`, which runs elsewhere. [`Plugins`] is all of them at work.
 
 pub mod ask;
 pub mod connection;
@@ -43,7 +43,7 @@ use crate::config::{self, Findings, Home, KeyPath};
 use crate::config::{OnHookFailure, PluginSource};
 use crate::error::{During, Kind, Result};
 use crate::plugin::hooks::Hook;
-use crate::plugin::host::Launch;
+use crate::plugin::host::{Launch, Start};
 use crate::plugin::manifest::{CORE_TOOLS, Manifest, Way};
 use crate::plugin::settings::{Schema, merge};
 
@@ -93,7 +93,7 @@ struct Plugin {
     config: Value,
     /// `None` if it has no files that an agent could read.
     package: Option<PathBuf>,
-    server: Option<Launch>,
+    server: Option<Start>,
     hooks: Vec<Hook>,
     on_hook_failure: OnHookFailure,
 }
@@ -204,7 +204,7 @@ impl Registry {
 
     /// Plugins that are servers, in the order of the configuration, and how
     /// each is started.
-    pub fn servers(&self) -> impl Iterator<Item = &Launch> {
+    pub fn servers(&self) -> impl Iterator<Item = &Start> {
         self.order.iter().filter_map(|it| self.plugins.get(it)?.server.as_ref())
     }
 
@@ -238,6 +238,10 @@ impl Registry {
             PluginSource::Folder(folder) => manifest::read(folder),
             PluginSource::Command(argv) => {
                 Ok(manifest::of_command(&entry.name, argv, &home.plugin_files(&entry.name)))
+            }
+            PluginSource::Url(endpoint) => {
+                let url = &endpoint.base_url;
+                Ok(manifest::of_url(&entry.name, url, &home.plugin_files(&entry.name)))
             }
         };
         let manifest = match manifest {
@@ -310,8 +314,14 @@ impl Registry {
             env.extend(given.map(|(name, value)| (name, value.into())));
             env.push(("BEIGE_PLUGIN".to_owned(), entry.name.clone().into()));
             let (plugin, folder) = (entry.name.clone(), manifest.folder.clone());
-            Launch { plugin, argv: server.argv, folder, env }
+            Start::Process(Launch { plugin, argv: server.argv, folder, env })
         });
+        let server = match &entry.source {
+            PluginSource::Url(endpoint) => {
+                Some(Start::Remote { plugin: entry.name.clone(), endpoint: endpoint.clone() })
+            }
+            _ => server,
+        };
         let plugin = Plugin {
             folder: manifest.folder,
             private: manifest.private,

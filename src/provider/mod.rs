@@ -53,8 +53,8 @@ use serde_json::Value;
 
 pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
 pub use fault::{Failure, Fault};
-pub use http::Client;
 pub use health::{Cooling, HIDDEN_REFUSALS, Health, cooling_of};
+pub use http::Client;
 pub use large::LargePlace;
 pub use origin::Origin;
 pub use pool::Load;

@@ -115,13 +115,18 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// A folder, or the command of a server; one of them.
+    /// A folder, or the command of a server, or the URL of one; one of them.
     fn plugin_source(&mut self, node: &Node<'_>) -> PluginSource {
         let command = node.get("command");
         let path = node.get("path");
+        if !node.get("url").value.is_null() {
+            return self.plugin_url(node);
+        }
+        self.refuse_each(node, &["headers", "caFile", "proxy"], "only a server by `url` has these");
         match (path.value.is_null(), command.value.is_null()) {
             (true, true) => {
-                let what = "needs `path`, a folder with plugin.json, or `command`, a server";
+                let what = "needs `path`, a folder with plugin.json, or `command`, a server, or \
+                            `url`, one that runs elsewhere";
                 self.refuse(&node.path, what);
             }
             (false, false) => self.refuse(

@@ -55,7 +55,7 @@ fn host(argv: &[&str]) -> Host {
         folder: "/".into(),
         env: std::env::var_os("PATH").map(|it| ("PATH".to_owned(), it)).into_iter().collect(),
     };
-    Host::new(launch, Arc::new(Echo::default()), Redactor::new(), None)
+    Host::new(Start::Process(launch), Arc::new(Echo::default()), Redactor::new(), None)
 }
 
 /// A server whose further requests are answered by these lines.

@@ -12,8 +12,9 @@ use ureq::unversioned::resolver::DefaultResolver;
 use ureq::unversioned::transport::{
     ConnectProxyConnector, Connector, RustlsConnector, SocksConnector,
 };
-use ureq::{Agent, Proxy};
+use ureq::{Agent, Proxy, Timeout};
 
+use super::fault::is_distrust;
 use super::line::Dial;
 use super::roots::certificates;
 use crate::config::{Endpoint, Timeouts};
@@ -73,6 +74,25 @@ impl Client {
         let all = ours.iter().copied().chain(theirs);
         let pair = |(name, value)| header_of(name, value).map_err(|it| format!("a header: {it}"));
         all.map(pair).collect()
+    }
+
+    /// Why it was not reached, or did not answer, and what to check, as what it
+    /// does; without a secret.
+    pub fn told(&self, error: &ureq::Error) -> String {
+        let url = self.url().split('?').next().unwrap_or_default();
+        let what = match error {
+            ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
+                let seconds = self.endpoint.timeouts.connect.as_secs_f64();
+                format!("was not reached at {url} within {seconds} s")
+            }
+            ureq::Error::Timeout(_) => format!("does not answer in time at {url}"),
+            _ if is_distrust(error) && url.starts_with("https:") => format!(
+                "is not trusted at {url}: {error}; the certificate of an own authority belongs \
+                 in `caFile`"
+            ),
+            _ => format!("is not reached at {url}: {error}; check that it runs, and its `url`"),
+        };
+        self.mask(&what)
     }
 
     /// A text without a secret of this server.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use ureq::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ureq::http::response::Parts;
-use ureq::http::{Request, Response, Uri};
+use ureq::http::{Request, Response};
 use ureq::tls::RootCerts;
 use ureq::{Agent, Body, SendBody};
 
