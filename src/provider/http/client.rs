@@ -148,7 +148,7 @@ pub(super) fn agent(endpoint: &Endpoint, roots: RootCerts) -> Result<Agent, ureq
 
 /// Whether a name is looked up on the way: with a time limit ureq does that
 /// on a thread of its own, for each call, also where a connection is kept.
-fn is_named(endpoint: &Endpoint) -> bool {
+pub(super) fn is_named(endpoint: &Endpoint) -> bool {
     let uri = endpoint.base_url.parse::<Uri>().ok();
     let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
     let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();

@@ -179,6 +179,7 @@ mod tests {
         lanes.cut(Key::Request(7));
         assert!(lane.is_cut());
         lane.keep();
-        assert_eq!((lanes.locked().idle.len(), lanes.locked().used.len()), (MOST_IDLE - 1, 0));
+        let state = lanes.locked();
+        assert_eq!((state.idle.len(), state.used.len()), (MOST_IDLE - 1, 0));
     }
 }
