@@ -14,7 +14,7 @@ use ureq::unversioned::transport::{
 };
 use ureq::{Agent, Proxy, Timeout};
 
-use super::fault::is_distrust;
+use super::fault::{cause, is_distrust};
 use super::line::Dial;
 use super::roots::certificates;
 use crate::config::{Endpoint, Timeouts};
@@ -87,10 +87,14 @@ impl Client {
             }
             ureq::Error::Timeout(_) => format!("does not answer in time at {url}"),
             _ if is_distrust(error) && url.starts_with("https:") => format!(
-                "is not trusted at {url}: {error}; the certificate of an own authority belongs \
-                 in `caFile`"
+                "is not trusted at {url}: {}; the certificate of an own authority belongs \
+                 in `caFile`",
+                cause(error)
             ),
-            _ => format!("is not reached at {url}: {error}; check that it runs, and its `url`"),
+            _ => {
+                let cause = cause(error);
+                format!("is not reached at {url}: {cause}; check that it runs, and its `url`")
+            }
         };
         self.mask(&what)
     }

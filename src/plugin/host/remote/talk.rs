@@ -133,7 +133,10 @@ impl Talk {
         loop {
             let heard = answer::hear(response, &is_enough, &|it| self.take(it), &mut last_id);
             match heard {
-                Ok(Heard::Whole) if is_enough() => return Ok(lane.keep()),
+                Ok(Heard::Whole) if is_enough() => {
+                    lane.keep();
+                    return Ok(());
+                }
                 _ if is_enough() => return Ok(()),
                 Ok(Heard::Whole) => return Err(lost("answers something that was not asked")),
                 other => other?,
