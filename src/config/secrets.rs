@@ -104,13 +104,23 @@ fn is_secret(path: &KeyPath, text: &str) -> bool {
         // A proxy's URL may hold a password.
         ["llm", "providers", _, "apiKey" | "headers" | "proxy", ..]
         | ["plugins", _, "headers" | "proxy", ..] => true,
-        // In its query some servers have their key.
-        ["plugins", _, "url"] => text.contains('?'),
+        ["plugins", _, "url"] => has_key(text),
         ["plugins", _, "config" | "env", rest @ ..]
         | ["agents", _, "pluginConfigs", _, rest @ ..]
         | ["agents", _, "sandbox", "extraEnv", rest @ ..] => rest.iter().any(|it| looks_secret(it)),
         _ => false,
     }
+}
+
+/// Whether an address seems to hold a key: in its query, or as a part of its
+/// path, as some servers have it.
+fn has_key(url: &str) -> bool {
+    let is_key = |it: &str| {
+        it.len() >= 20
+            && it.contains(|it: char| it.is_ascii_digit())
+            && it.contains(|it: char| it.is_ascii_alphabetic())
+    };
+    url.contains('?') || url.split('/').skip(3).any(is_key)
 }
 
 /// Whether a value under that name is taken for a secret.
@@ -171,6 +181,16 @@ mod tests {
                 .iter()
                 .all(|it| shown.contains(it))
         );
+    }
+
+    #[test]
+    fn an_address_may_hold_a_key() {
+        for url in ["https://h/mcp?key=1", "https://h/s/0a1b2c3d4e5f60718293/mcp"] {
+            assert!(has_key(url), "{url}");
+        }
+        for url in ["https://h/mcp", "https://a-long-name-of-host-1.example.org/v1/mcp"] {
+            assert!(!has_key(url), "{url}");
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! this version does not build (TypeScript, channels, skills) is
 //! refused; keys that nobody knows are warnings.
 
+mod bare;
 mod program;
 mod provides;
 
@@ -15,6 +16,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+pub use bare::of_url;
+
+use bare::of_server;
 use program::{argv, find_program, flags};
 use provides::{check_provides, promised};
 
@@ -134,33 +138,6 @@ pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
     let server = Server { argv: argv.to_vec(), env: BTreeMap::new() };
     let manifest = of_server(name, &program.unwrap_or_default(), folder);
     Manifest { server: Some(server), ..manifest }
-}
-
-/// The same of a server that runs elsewhere. What follows a `?` in its URL may
-/// be a key, and is nobody's to see.
-pub fn of_url(name: &str, url: &str, folder: &Path) -> Manifest {
-    of_server(name, url.split('?').next().unwrap_or_default(), folder)
-}
-
-fn of_server(name: &str, what: &str, folder: &Path) -> Manifest {
-    let tool = ToolEntry {
-        name: name.to_owned(),
-        description: format!("Tools of the server `{what}`"),
-        commands: vec![format!("{name} --help")],
-        way: Way::Server,
-        timeout: Duration::from_secs(DEFAULT_TIMEOUT_SECONDS),
-    };
-    Manifest {
-        name: name.to_owned(),
-        folder: folder.to_owned(),
-        tools: vec![tool],
-        server: None,
-        hooks: Vec::new(),
-        private: Vec::new(),
-        schema: None,
-        default_config: Value::Object(serde_json::Map::new()),
-        warnings: Vec::new(),
-    }
 }
 
 /// Which form the plugin of a folder has, in a word, also where it is not sound.

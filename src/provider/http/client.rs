@@ -79,7 +79,8 @@ impl Client {
     /// Why it was not reached, or did not answer, and what to check, as what it
     /// does; without a secret.
     pub fn told(&self, error: &ureq::Error) -> String {
-        let url = self.url().split('?').next().unwrap_or_default();
+        // What follows the host may be a key.
+        let url = self.url().splitn(4, ['/', '?']).take(3).collect::<Vec<_>>().join("/");
         let what = match error {
             ureq::Error::Timeout(Timeout::Resolve | Timeout::Connect) => {
                 let seconds = self.endpoint.timeouts.connect.as_secs_f64();
