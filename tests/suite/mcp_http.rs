@@ -170,6 +170,7 @@ fn what_a_server_does_wrong_is_told_and_its_next_answer_is_heard() {
     };
     told("long", "plugin 'p' sent a message of more than 16777216 bytes");
     told("long-json", "plugin 'p' sent a message of more than 16777216 bytes");
+    told("heavy", "plugin 'p' sent a message that takes too much memory to read");
     told("html", "plugin 'p' answers by `text/html` and not by `application/json`");
     told("cut", "plugin 'p' broke off in the middle of its answer");
     told("quiet", "plugin 'p' answers a request by HTTP 202 Accepted and no message");

@@ -14,7 +14,7 @@ PORT, LOG, WORDS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 KEY = "Bearer far-secret-key"
 TOOLS = ["echo", "stream", "said", "dribble", "forever", "long", "long-json", "html", "denied"]
 TOOLS += ["broken", "redirect", "half", "cut", "die", "forget", "change", "begun", "batch"]
-TOOLS += ["called-off", "quiet"]
+TOOLS += ["called-off", "quiet", "heavy"]
 lock = threading.Lock()
 sessions, listeners, said, called_off, begun, left = set(), [], [], [], 0, []
 
@@ -168,6 +168,9 @@ class Handler(BaseHTTPRequestHandler):
             return self.whole(307, Location=f"http://localhost:{port()}/elsewhere")
         if name == "long-json":
             return self.whole(200, b"[" * (17 << 20), "application/json")
+        if name == "heavy":
+            heavy = b"[" + b'{"":0},' * 1000000 + b"0]"
+            return self.whole(200, heavy, "application/json")
         if name == "quiet":
             return self.whole(202)
         if name == "forget":

@@ -14,6 +14,7 @@ use super::{Desk, Request};
 use crate::plugin::connection::Connection;
 use crate::plugin::mcp::server::Server;
 use crate::plugin::rpc::lines::{Line, Lines};
+use crate::plugin::rpc::weight::is_bearable;
 use crate::plugin::rpc::{self, LONGEST, Message, Refusal};
 use crate::secret::Redactor;
 use crate::worker::{Cancel, Canceller, Crew};
@@ -78,6 +79,9 @@ impl Hearing {
         let Line::Whole(line) = line else {
             return Err(format!("sent a message of more than {LONGEST} bytes"));
         };
+        if !is_bearable(&line) {
+            return Err("sent a message that takes too much memory to read".to_owned());
+        }
         match rpc::parse(&line) {
             Ok(messages) => messages.into_iter().for_each(|it| self.message(it, complaints)),
             Err(why) => self.junk(&line, why, complaints),

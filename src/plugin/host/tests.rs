@@ -140,6 +140,15 @@ fn a_message_without_end_ends_the_plugin() -> Result<()> {
 }
 
 #[test]
+fn a_message_that_takes_too_much_memory_ends_the_plugin() -> Result<()> {
+    let host = server("print('[' + '{\"\":0},' * 1000000 + '0]', flush=True)");
+    let session = session(&host)?;
+    let Err(Unanswered::Ended(why)) = ask(&session, "m") else { panic!("it was read") };
+    assert!(why.contains("sent a message that takes too much memory to read"), "{why}");
+    Ok(())
+}
+
+#[test]
 fn it_can_ask_while_it_is_asked() -> Result<()> {
     let host = server(
         "if method == 'm':\n    mine = id\n    say({'jsonrpc': '2.0', 'id': 'q', 'method': 'echo', 'params': [7]})\n\

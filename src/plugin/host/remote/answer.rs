@@ -10,6 +10,7 @@ use ureq::http::header::{AsHeaderName, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap
 use ureq::http::{Response, StatusCode};
 
 use crate::plugin::rpc::LONGEST;
+use crate::plugin::rpc::weight::is_bearable;
 use crate::provider::{Client, EventReader};
 
 /// Bytes of a refusal that are read.
@@ -124,7 +125,12 @@ pub(super) fn hear(
     let status = response.status();
     let reader = response.into_body().into_reader();
     match media.as_str() {
-        "application/json" => whole(reader).map(|it| take(&it)).map(|()| Heard::Whole),
+        "application/json" => {
+            let message = whole(reader)?;
+            bearable(&message)?;
+            take(&message);
+            Ok(Heard::Whole)
+        }
         "text/event-stream" => events(reader, is_enough, take, last_id),
         "" if status != StatusCode::OK => {
             Err(Trouble::Lost(format!("answers a request by HTTP {status} and no message")))
@@ -170,7 +176,10 @@ fn events(
         let fed = events.feed(&piece[..count], &mut found);
         // Other names are none of the protocol's, and no data is a sign of life.
         found.retain(|it| matches!(it.name.as_str(), "" | "message"));
-        found.iter().filter(|it| !it.data.trim_ascii().is_empty()).for_each(|it| take(&it.data));
+        for event in found.iter().filter(|it| !it.data.trim_ascii().is_empty()) {
+            bearable(&event.data)?;
+            take(&event.data);
+        }
         if let Some(id) = events.last_id() {
             *last_id = Some(id.to_owned());
         }
@@ -179,6 +188,11 @@ fn events(
         }
         fed.map_err(|_| too_long())?;
     }
+}
+
+fn bearable(message: &[u8]) -> Result<(), Trouble> {
+    let what = || Trouble::Lost("sent a message that takes too much memory to read".into());
+    is_bearable(message).then_some(()).ok_or_else(what)
 }
 
 fn too_long() -> Trouble {

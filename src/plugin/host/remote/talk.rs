@@ -105,7 +105,9 @@ impl Talk {
         let lane = self.lanes.enter(Key::Request(id))?;
         let session = self.session();
         if session.number == 0 {
-            return self.greet(&lane, id, line, until);
+            self.greet(&lane, id, line, until)?;
+            lane.keep();
+            return Ok(());
         }
         match self.post(&lane, line, &session, until) {
             Err(Trouble::Expired) => {
@@ -132,12 +134,12 @@ impl Talk {
         let mut pause = FIRST_PAUSE;
         loop {
             let heard = answer::hear(response, &is_enough, &|it| self.take(it), &mut last_id);
+            if is_enough() {
+                // Of a stream that is left the connection goes, and no more.
+                lane.keep();
+                return Ok(());
+            }
             match heard {
-                Ok(Heard::Whole) if is_enough() => {
-                    lane.keep();
-                    return Ok(());
-                }
-                _ if is_enough() => return Ok(()),
                 Ok(Heard::Whole) => return Err(lost("answers something that was not asked")),
                 other => other?,
             };
