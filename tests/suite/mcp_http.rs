@@ -190,18 +190,14 @@ fn what_a_server_does_wrong_is_told_and_its_next_answer_is_heard() {
 fn a_call_that_is_left_is_called_off_and_its_connection_closed() {
     let world = &some_world();
     let _far = with_server(world, &[]);
-    let begun = || world.gateway_log().matches("p: forever begins").count();
-    std::thread::scope(|scope| {
-        let slow = scope.spawn(|| world.sh("timeout -s KILL 2 p forever"));
-        wait_until("it runs", || begun() == 1);
-        prints(world, "p echo --message meanwhile", "meanwhile\n");
-        slow.join().expect("a call");
-    });
+    let leave = "p forever & until [ \"$(p forevers)\" = 1 ]; do :; done; p echo --message b; \
+                 kill -9 $!; wait";
+    assert_eq!(world.sh(leave).text(), "b\n");
     wait_until("it is told", || world.sh("p called-off").text() == "1 1\n");
     // One that ends with the gateway holds it up for nothing.
     std::thread::scope(|scope| {
         let slow = scope.spawn(|| world.sh("p forever"));
-        wait_until("it runs", || begun() == 2);
+        wait_until("it runs", || world.gateway_log().matches("p: forever begins").count() == 2);
         world.run(["gateway", "stop"]).expect(0);
         assert_ne!(slow.join().expect("a call").code, 0);
     });

@@ -14,9 +14,10 @@ PORT, LOG, WORDS = int(sys.argv[1]), sys.argv[2], sys.argv[3:]
 KEY = "Bearer far-secret-key"
 TOOLS = ["echo", "stream", "said", "dribble", "forever", "long", "long-json", "html", "denied"]
 TOOLS += ["broken", "redirect", "half", "cut", "die", "forget", "change", "begun", "batch"]
-TOOLS += ["called-off", "quiet", "heavy"]
+TOOLS += ["called-off", "quiet", "heavy", "forevers"]
 lock = threading.Lock()
 sessions, listeners, said, called_off, begun, left = set(), [], [], [], 0, []
+forevers = []
 
 
 def text(it):
@@ -151,6 +152,8 @@ class Handler(BaseHTTPRequestHandler):
             return self.answer(id, answer["result"])
         if name == "said":
             return self.answer(id, text(sorted(map(str, said))))
+        if name == "forevers":
+            return self.answer(id, text(len(forevers)))
         if name == "begun":
             return self.answer(id, text(begun))
         if name == "called-off":
@@ -217,6 +220,7 @@ class Handler(BaseHTTPRequestHandler):
                 pass
             return None
         if name == "forever":
+            forevers.append(id)
             self.say(event(notice("notifications/message", level="warning", data="forever begins")))
             return self.until_it_leaves()
         return None
