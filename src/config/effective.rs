@@ -27,6 +27,11 @@ pub(crate) fn fill_in(value: &mut Value, config: &Config) {
                     entry.insert("command".into(), argv.collect());
                 }
                 PluginSource::Builtin(_) => {}
+                PluginSource::Url(endpoint) => {
+                    if let Some(path) = &endpoint.ca_file {
+                        entry.insert("caFile".into(), shown(path));
+                    }
+                }
             }
         }
     }

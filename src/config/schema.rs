@@ -174,8 +174,10 @@ const PLUGIN: &[Field] = &[
     optional("path", Shape::Text),
     optional("command", Shape::List(&Shape::AnyText)),
     optional("builtin", Shape::Text),
-    later("url", Shape::Text),
-    later("headers", TEXTS),
+    optional("url", Shape::Text),
+    optional("headers", TEXTS),
+    optional("caFile", Shape::Text),
+    optional("proxy", Shape::Text),
     optional("env", Shape::Map(Names::Variable, &Shape::AnyText)).or("{}"),
     optional("config", Shape::Free).or("{}"),
     optional("onHookFailure", Shape::OneOf(&["refuse", "allow"])).or("\"refuse\""),
@@ -320,8 +322,6 @@ mod tests {
             Support::Only(values) => unbuilt.push(format!("{path} but {}", values.join(" "))),
         });
         let expected = [
-            "plugins.*.url",
-            "plugins.*.headers",
             "agents.*.sandbox.network.allow",
             "agents.*.sandbox.mask",
             "agents.*.permissions.mode but \"auto\"",

@@ -74,7 +74,9 @@ fn visit(
     act: &mut dyn FnMut(&KeyPath, &mut String),
 ) {
     match value {
-        Value::String(text) if is_secret(path) || from_files.contains(path) => act(path, text),
+        Value::String(text) if is_secret(path, text) || from_files.contains(path) => {
+            act(path, text)
+        }
         Value::Array(items) => {
             for (index, item) in items.iter_mut().enumerate() {
                 visit(item, &path.index(index), from_files, act);
@@ -89,7 +91,7 @@ fn visit(
     }
 }
 
-fn is_secret(path: &KeyPath) -> bool {
+fn is_secret(path: &KeyPath, text: &str) -> bool {
     let keys: Vec<&str> = path
         .steps()
         .iter()
@@ -101,12 +103,24 @@ fn is_secret(path: &KeyPath) -> bool {
     match keys.as_slice() {
         // A proxy's URL may hold a password.
         ["llm", "providers", _, "apiKey" | "headers" | "proxy", ..]
-        | ["plugins", _, "headers", ..] => true,
+        | ["plugins", _, "headers" | "proxy", ..] => true,
+        ["plugins", _, "url"] => has_key(text),
         ["plugins", _, "config" | "env", rest @ ..]
         | ["agents", _, "pluginConfigs", _, rest @ ..]
         | ["agents", _, "sandbox", "extraEnv", rest @ ..] => rest.iter().any(|it| looks_secret(it)),
         _ => false,
     }
+}
+
+/// Whether an address seems to hold a key: in its query, or as a part of its
+/// path, as some servers have it.
+fn has_key(url: &str) -> bool {
+    let is_key = |it: &str| {
+        it.len() >= 20
+            && it.contains(|it: char| it.is_ascii_digit())
+            && it.contains(|it: char| it.is_ascii_alphabetic())
+    };
+    url.contains('?') || url.split('/').skip(3).any(is_key)
 }
 
 /// Whether a value under that name is taken for a secret.
@@ -141,7 +155,8 @@ mod tests {
     fn what_looks_secret_is_known_and_masked() {
         let mut value = json!({
             "llm": {"providers": {"p": {"apiKey": "k-1", "headers": {"x": "k-2"}, "api": "replay"}}},
-            "plugins": {"key": {
+            "plugins": {"far": {"url": "https://h/mcp?k-8", "headers": {"X": "k-9"}},
+                "near": {"url": "https://h/open"}, "key": {
                 "path": "./key",
                 "config": {"name": "n", "accessTokens": ["k-3", {"deep": "k-4"}]},
                 "env": {"DB_PASSWORD": "k-5", "DB_HOST": "h"},
@@ -155,11 +170,27 @@ mod tests {
         let from_files = BTreeSet::from([KeyPath::from(["agents", "token", "instructions"])]);
         let mut secrets = collect(&value, &from_files);
         secrets.sort();
-        assert_eq!(secrets, ["from a file", "k-1", "k-2", "k-3", "k-4", "k-5", "k-6", "k-7"]);
+        let url = "https://h/mcp?k-8";
+        let keys = ["k-1", "k-2", "k-3", "k-4", "k-5", "k-6", "k-7", "k-9"];
+        assert_eq!(secrets, [&["from a file", url][..], &keys].concat());
         mask(&mut value, &from_files);
         let shown = value.to_string();
         assert!(secrets.iter().all(|it| !shown.contains(it)), "{shown}");
-        assert!(["./key", "\"n\"", "\"h\"", "\"m\"", "\"i\""].iter().all(|it| shown.contains(it)));
+        assert!(
+            ["https://h/open", "./key", "\"n\"", "\"h\"", "\"m\"", "\"i\""]
+                .iter()
+                .all(|it| shown.contains(it))
+        );
+    }
+
+    #[test]
+    fn an_address_may_hold_a_key() {
+        for url in ["https://h/mcp?key=1", "https://h/s/0a1b2c3d4e5f60718293/mcp"] {
+            assert!(has_key(url), "{url}");
+        }
+        for url in ["https://h/mcp", "https://a-long-name-of-host-1.example.org/v1/mcp"] {
+            assert!(!has_key(url), "{url}");
+        }
     }
 
     #[test]

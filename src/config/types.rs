@@ -99,7 +99,8 @@ pub enum Reach {
 /// A server that speaks a provider's protocol.
 #[derive(Clone, Debug)]
 pub struct Endpoint {
-    /// `http://…` or `https://…`, without a slash at its end.
+    /// `http://…` or `https://…`, without a slash at its end; of a plugin as it
+    /// is written, which may have a query.
     pub base_url: String,
     /// Goes into the header that the protocol names.
     pub api_key: Option<Secret>,
@@ -227,7 +228,7 @@ pub enum OnHookFailure {
 }
 
 /// What a plugin is made of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum PluginSource {
     /// A folder that holds `plugin.json`.
     Folder(PathBuf),
@@ -236,6 +237,8 @@ pub enum PluginSource {
     Command(Vec<OsString>),
     /// The name of one that is inside the binary.
     Builtin(String),
+    /// A server that runs elsewhere; its `base_url` is the whole address.
+    Url(Box<Endpoint>),
 }
 
 /// A model of a provider.

@@ -64,6 +64,7 @@ pub(super) fn error(tool: &Tool, unanswered: &Unanswered) -> Error {
             let what = format!("plugin '{plugin}' {why}; it is started again, try later");
             Error::new(Kind::Busy, what)
         }
+        Unanswered::Lost(why) => Error::new(Kind::Busy, format!("plugin '{plugin}' {why}")),
         Unanswered::CalledOff => {
             Error::new(Kind::Cancelled, format!("the tool `{name}` was called off"))
         }

@@ -65,7 +65,7 @@ impl Plugins {
         sent.map(drop).map_err(|unanswered| {
             let kind = match unanswered {
                 Unanswered::Late(_) => Kind::Timeout,
-                Unanswered::Ended(_) => Kind::Busy,
+                Unanswered::Ended(_) | Unanswered::Lost(_) => Kind::Busy,
                 Unanswered::CalledOff => Kind::Cancelled,
                 Unanswered::TooLong => Kind::TooLarge,
                 Unanswered::Refused(_) | Unanswered::System(_) => Kind::Internal,

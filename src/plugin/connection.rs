@@ -26,10 +26,32 @@ const MOST_WAITING: usize = 16;
 /// How long a notice may wait for its place.
 const NOTICE_PATIENCE: Duration = Duration::from_secs(5);
 
+/// A message of ours on its way to the plugin.
+#[derive(Debug)]
+pub(super) struct Letter {
+    /// The message, with its newline.
+    pub(super) line: Vec<u8>,
+    /// For who does not only hand it on.
+    pub(super) sort: Sort,
+}
+
+/// What a message of ours is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sort {
+    /// A request, by its id, and when nobody waits for its answer any more.
+    Request(u64, Instant),
+    /// Nobody waits for the answer of that request any more.
+    CallOff(u64),
+    /// An answer of ours.
+    Answer,
+    /// Any other notice.
+    Notice,
+}
+
 /// The conversation, from our side.
 #[derive(Debug)]
 pub struct Connection {
-    outbox: Sender<Vec<u8>>,
+    outbox: Sender<Letter>,
     next_id: AtomicU64,
     asked: Mutex<Asked>,
 }
@@ -69,6 +91,9 @@ pub enum Unanswered {
     Refused(Refusal),
     /// It has ended, and why.
     Ended(String),
+    /// Whether the request came to it, or what it answered, cannot be known, and
+    /// why; it has not ended.
+    Lost(String),
     /// It did not answer within that time.
     Late(Duration),
     /// Nobody waits for the answer any more.
@@ -83,7 +108,7 @@ impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Refused(refusal) => write!(f, "{}", refusal.message),
-            Self::Ended(why) => write!(f, "the plugin {why}"),
+            Self::Ended(why) | Self::Lost(why) => write!(f, "the plugin {why}"),
             Self::Late(patience) => write!(f, "no answer within {} s", patience.as_secs()),
             Self::CalledOff => write!(f, "called off"),
             Self::TooLong => write!(f, "the message is longer than {LONGEST} bytes"),
@@ -95,7 +120,7 @@ impl fmt::Display for Unanswered {
 impl Connection {
     /// A conversation, and what is to be written to the plugin; that ends with
     /// the conversation.
-    pub fn open() -> (Arc<Self>, Receiver<Vec<u8>>) {
+    pub(super) fn open() -> (Arc<Self>, Receiver<Letter>) {
         let (outbox, lines) = bounded(MOST_WAITING);
         let asked = Mutex::new(Asked { slots: HashMap::new(), ended: None });
         (Arc::new(Self { outbox, next_id: AtomicU64::new(1), asked }), lines)
@@ -128,8 +153,9 @@ impl Connection {
             return Err(Unanswered::TooLong);
         }
         let place = self.take_place(id, matter)?;
+        let letter = Letter { line, sort: Sort::Request(id, until) };
         select! {
-            send(self.outbox, line) -> sent => {
+            send(self.outbox, letter) -> sent => {
                 if sent.is_err() {
                     return place.slot.take().unwrap_or_else(|| Err(self.why_ended()));
                 }
@@ -150,7 +176,8 @@ impl Connection {
     pub fn tell(&self, method: &str, params: &impl Serialize) -> bool {
         match rpc::notice(method, params) {
             Ok(line) if line.len() <= LONGEST => {
-                self.outbox.send_timeout(line, NOTICE_PATIENCE).is_ok()
+                let letter = Letter { line, sort: Sort::Notice };
+                self.outbox.send_timeout(letter, NOTICE_PATIENCE).is_ok()
             }
             _ => false,
         }
@@ -159,14 +186,29 @@ impl Connection {
     /// Answers a request of the plugin; a result that is too long becomes an
     /// error that says so.
     pub(super) fn answer(&self, id: &Value, outcome: &Result<Value, Refusal>) {
-        let _ = self.outbox.send_timeout(rpc::bounded_answer(id, outcome), NOTICE_PATIENCE);
+        let letter = Letter { line: rpc::bounded_answer(id, outcome), sort: Sort::Answer };
+        let _ = self.outbox.send_timeout(letter, NOTICE_PATIENCE);
     }
 
     /// An answer has come; one that nobody waits for is left.
     pub(super) fn answered(&self, id: u64, outcome: Result<Value, Refusal>) {
+        self.settle(id, outcome.map_err(Unanswered::Refused));
+    }
+
+    /// That request is not answered, and why.
+    pub(super) fn unanswered(&self, id: u64, why: Unanswered) {
+        self.settle(id, Err(why));
+    }
+
+    /// Whether the answer of that request is waited for.
+    pub(super) fn waits_for(&self, id: u64) -> bool {
+        self.locked().slots.contains_key(&id)
+    }
+
+    fn settle(&self, id: u64, outcome: Result<Value, Unanswered>) {
         let slot = self.locked().slots.remove(&id);
         match slot {
-            Some(slot) => slot.put(outcome.map_err(Unanswered::Refused)),
+            Some(slot) => slot.put(outcome),
             None => log::debug!("a plugin answers request {id}, which nobody waits for"),
         }
     }
@@ -219,7 +261,8 @@ impl Connection {
     fn give_up(&self, id: u64, reason: &str, told: Unanswered) -> Unanswered {
         let params = json!({"requestId": id, "reason": reason});
         if let Ok(line) = rpc::notice("notifications/cancelled", &params)
-            && let Err(TrySendError::Full(_)) = self.outbox.try_send(line)
+            && let Err(TrySendError::Full(_)) =
+                self.outbox.try_send(Letter { line, sort: Sort::CallOff(id) })
         {
             log::debug!("a plugin is not told that request {id} is called off: it reads nothing");
         }
@@ -308,8 +351,8 @@ mod tests {
     }
 
     /// The id of the next line that is to be written.
-    fn next_id(lines: &Receiver<Vec<u8>>) -> Option<u64> {
-        let line: Value = serde_json::from_slice(&lines.recv().ok()?).ok()?;
+    fn next_id(lines: &Receiver<Letter>) -> Option<u64> {
+        let line: Value = serde_json::from_slice(&lines.recv().ok()?.line).ok()?;
         line["id"].as_u64()
     }
 
@@ -330,7 +373,7 @@ mod tests {
             let asked = [ask("a"), ask("b"), ask("c")];
             let mut requests: Vec<Value> = Vec::new();
             for line in lines.iter().take(3) {
-                requests.push(serde_json::from_slice(&line).unwrap_or_default());
+                requests.push(serde_json::from_slice(&line.line).unwrap_or_default());
             }
             for request in requests.iter().rev() {
                 let id = request["id"].as_u64().unwrap_or_default();
@@ -370,7 +413,7 @@ mod tests {
             let got = asked.and_then(|it| it.join().ok());
             assert_eq!(got, Some(Err(Unanswered::CalledOff)));
         });
-        let told = lines.recv().map(|it| String::from_utf8_lossy(&it).into_owned());
+        let told = lines.recv().map(|it| String::from_utf8_lossy(&it.line).into_owned());
         assert!(told.is_ok_and(
             |it| it.contains("notifications/cancelled") && it.contains("\"requestId\":1")
         ));

@@ -1,16 +1,19 @@
 //! The life of one plugin that is a server: its process is started, greeted,
-//! spoken to, started again when it dies, and ended. [`Host`] is what the rest
+//! spoken to, started again when it dies, and ended; or where it runs elsewhere
+//! ([`remote`]), it is greeted and tried again until it answers. [`Host`] is what the rest
 //! of the house sees of it. A crash costs the calls that were under way, each
 //! of which ends with an error that says what the plugin printed last.
 //!
 //! Threads, per plugin: its life, and while a process runs one that reads what
 //! it prints and one that writes to it; of one in TypeScript one more, which
-//! answers what it waits for.
+//! answers what it waits for. Those of a remote one stand there.
 
 pub(super) mod complaints;
 mod greeting;
 pub(super) mod hearing;
 mod process;
+mod remote;
+mod start;
 mod streams;
 
 use std::path::PathBuf;
@@ -26,9 +29,11 @@ pub use greeting::{AnnouncedTool, Greeting};
 use hearing::Hearing;
 pub use process::Launch;
 use process::{Pipes, Process};
+use remote::Remote;
+pub use start::Start;
 use streams::{Over, Streams};
 
-use super::connection::{Connection, Unanswered};
+use super::connection::{Connection, Letter, Unanswered};
 use super::mcp::server::Server;
 use super::rpc::Refusal;
 use super::run::Asker;
@@ -88,7 +93,7 @@ pub struct Host {
 
 /// What a life and those who call have in common.
 struct Shared {
-    launch: Launch,
+    start: Start,
     desk: Arc<dyn Desk>,
     redactor: Redactor,
     /// `None` where no background work begins, as in a one-shot.
@@ -129,7 +134,7 @@ impl Host {
     /// `desk`; with a `data_dir` it is told to begin its work in the
     /// background.
     pub fn new(
-        launch: Launch,
+        start: Start,
         desk: Arc<dyn Desk>,
         redactor: Redactor,
         data_dir: Option<PathBuf>,
@@ -137,13 +142,13 @@ impl Host {
         let (stop, stopped) = Cancel::pair();
         let state = Mutex::new(State::Idle);
         let mcp = Arc::default();
-        let shared = Arc::new(Shared { launch, desk, redactor, data_dir, stopped, state, mcp });
+        let shared = Arc::new(Shared { start, desk, redactor, data_dir, stopped, state, mcp });
         Self { shared, stop: Mutex::new(Some(stop)), life: Mutex::new(None) }
     }
 
     /// The plugin's name.
     pub fn plugin(&self) -> &str {
-        &self.shared.launch.plugin
+        self.shared.start.plugin()
     }
 
     /// What is kept of it as a plain MCP server.
@@ -161,7 +166,7 @@ impl Host {
         let (starting, started) = bounded(0);
         *self.shared.locked() = State::Starting(started);
         let shared = Arc::clone(&self.shared);
-        let name = format!("plug-{}", shared.launch.plugin);
+        let name = format!("plug-{}", shared.start.plugin());
         let spawned = Worker::spawn(name, move || shared.live(starting));
         if let Err(error) = &spawned {
             *self.shared.locked() = State::Down { why: error.to_string(), again: None };
@@ -232,10 +237,11 @@ impl Host {
     }
 
     fn not_running(&self, why: &str, again: Option<Instant>) -> Error {
-        let name = &self.shared.launch.plugin;
+        let name = self.shared.start.plugin();
+        let how = self.shared.start.again();
         let again = again.map_or_else(String::new, |it| {
             let seconds = it.saturating_duration_since(Instant::now()).as_secs() + 1;
-            format!("; it is started again in {seconds} s")
+            format!("; it is {how} again in {seconds} s")
         });
         Error::new(Kind::Busy, format!("plugin '{name}' is not running: {why}{again}"))
     }
@@ -263,7 +269,7 @@ impl Shared {
         let mut starting = Some(starting);
         let mut pause = FIRST_PAUSE;
         loop {
-            let name = &self.launch.plugin;
+            let name = self.start.plugin();
             match self.one_process(&mut starting) {
                 Ended::Stopped => return self.rest(STOPPING, None),
                 Ended::LeftOut(why) => {
@@ -273,7 +279,8 @@ impl Shared {
                 Ended::Died(why, lived) => {
                     // One that ran for a while died of something else.
                     pause = if lived > LONGEST_PAUSE { FIRST_PAUSE } else { pause };
-                    log::warn!("plugin '{name}' {why}; it is started again in {pause:?}");
+                    let how = self.start.again();
+                    log::warn!("plugin '{name}' {why}; it is {how} again in {pause:?}");
                     self.rest(&why, Some(Instant::now() + pause));
                 }
             }
@@ -293,13 +300,20 @@ impl Shared {
     /// From a process's start to its end; `starting` is cut once it answers.
     fn one_process(&self, starting: &mut Option<Sender<()>>) -> Ended {
         let (connection, lines) = Connection::open();
-        let (process, mut streams, _served) = match self.start_process(&connection, lines) {
+        let launch = match &self.start {
+            Start::Process(launch) => launch,
+            Start::Remote { plugin, endpoint } => {
+                let remote = Remote::start(plugin, endpoint, &connection, lines, self);
+                return self.one_remote(remote, &connection, starting);
+            }
+        };
+        let (process, mut streams, _served) = match self.start_process(launch, &connection, lines) {
             Ok(started) => started,
             Err(error) => {
                 return Ended::Died(format!("cannot be started: {error}"), Duration::ZERO);
             }
         };
-        let ended = self.converse(&connection, &streams, starting);
+        let ended = self.converse(&connection, &streams.over, starting);
         // That its input is closed is how a server hears of the end.
         streams.close_input();
         let how = process.end(LEAVING);
@@ -311,13 +325,37 @@ impl Shared {
         }
     }
 
+    /// The same of a server that runs elsewhere, which is tried again whatever
+    /// it failed of: nobody here can say that it stays so.
+    fn one_remote(
+        &self,
+        remote: Result<Remote>,
+        connection: &Arc<Connection>,
+        starting: &mut Option<Sender<()>>,
+    ) -> Ended {
+        let remote = match remote {
+            Ok(remote) => remote,
+            Err(error) => {
+                return Ended::Died(format!("cannot be asked: {error}"), Duration::ZERO);
+            }
+        };
+        let ended = self.converse(connection, &crossbeam_channel::never(), starting);
+        remote.end();
+        match ended {
+            End::Stopped => Ended::Stopped,
+            End::LeftOut(why) => Ended::Died(why, Duration::ZERO),
+            End::Over(over, lived) => Ended::Died(over.told("has ended", ""), lived),
+        }
+    }
+
     fn start_process(
         &self,
+        launch: &Launch,
         connection: &Arc<Connection>,
-        lines: Receiver<Vec<u8>>,
+        lines: Receiver<Letter>,
     ) -> Result<(Process, Streams, Option<Served>)> {
-        let (plugin, redactor) = (&self.launch.plugin, &self.redactor);
-        let (process, pipes, served) = self.start_launch(connection)?;
+        let (plugin, redactor) = (&launch.plugin, &self.redactor);
+        let (process, pipes, served) = self.start_launch(launch, connection)?;
         let (talk, desk) = (Arc::clone(connection), Arc::clone(&self.desk));
         let hearing = Hearing::of(plugin, redactor, talk, desk, Arc::clone(&self.mcp));
         let complaints = Complaints::of(plugin, redactor);
@@ -328,14 +366,15 @@ impl Shared {
     /// A plugin in TypeScript has more to it than its process.
     fn start_launch(
         &self,
+        launch: &Launch,
         connection: &Arc<Connection>,
     ) -> Result<(Process, Pipes, Option<Served>)> {
-        let Some(plugin) = &self.launch.typescript else {
-            let (process, pipes) = Process::start(&self.launch)?;
+        let Some(plugin) = &launch.typescript else {
+            let (process, pipes) = Process::start(launch)?;
             return Ok((process, pipes, None));
         };
         let asker = Asker { cancel: &self.stopped, line: None };
-        let (launch, fifos) = typescript::prepare(&self.launch, plugin, asker)?;
+        let (launch, fifos) = typescript::prepare(launch, plugin, asker)?;
         let (talk, desk) = (Arc::clone(connection), Arc::clone(&self.desk));
         let served = fifos.serve(&launch.plugin, desk, talk)?;
         let (process, pipes) = Process::start(&launch)?;
@@ -346,10 +385,10 @@ impl Shared {
     fn converse(
         &self,
         connection: &Arc<Connection>,
-        streams: &Streams,
+        over: &Receiver<Over>,
         starting: &mut Option<Sender<()>>,
     ) -> End {
-        let greeting = match self.greet(connection, streams) {
+        let greeting = match self.greet(connection, over) {
             Ok(greeting) => greeting,
             Err(end) => return end,
         };
@@ -367,7 +406,7 @@ impl Shared {
             self.say(connection, "beige/start", &json!({"dataDir": folder}));
         }
         let end = select! {
-            recv(streams.over) -> over => End::over(over.ok(), since.elapsed()),
+            recv(over) -> over => End::over(over.ok(), since.elapsed()),
             recv(self.stopped.gone()) -> _ => End::Stopped,
         };
         if works_on.is_some() && matches!(end, End::Stopped) {
@@ -376,12 +415,12 @@ impl Shared {
         end
     }
 
-    fn greet(&self, connection: &Connection, streams: &Streams) -> Result<Greeting, End> {
+    fn greet(&self, connection: &Connection, over: &Receiver<Over>) -> Result<Greeting, End> {
         let asker = Asker { cancel: &self.stopped, line: None };
-        match connection.ask("initialize", &greeting::ours(), GREETING, asker) {
+        match connection.ask("initialize", &self.start.greeting(), GREETING, asker) {
             Ok(answer) => {
                 connection.tell("notifications/initialized", &json!({}));
-                Ok(Greeting::read(&answer))
+                Ok(self.start.heard(Greeting::read(&answer)))
             }
             Err(Unanswered::CalledOff) => Err(End::Stopped),
             Err(Unanswered::Late(it)) => {
@@ -391,7 +430,8 @@ impl Shared {
             Err(Unanswered::Refused(it)) => {
                 Err(End::LeftOut(format!("refuses `initialize`: {}", it.message)))
             }
-            Err(_) => Err(End::over(streams.over.recv_timeout(WORD).ok(), Duration::ZERO)),
+            Err(Unanswered::Lost(why)) => Err(End::LeftOut(why)),
+            Err(_) => Err(End::over(over.recv_timeout(WORD).ok(), Duration::ZERO)),
         }
     }
 
@@ -400,7 +440,7 @@ impl Shared {
     fn say(&self, connection: &Connection, method: &str, params: &Value) {
         let asker = Asker { cancel: &Cancel::never(), line: None };
         if let Err(error) = connection.ask(method, params, WORD, asker) {
-            log::warn!("plugin '{}': `{method}`: {error}", self.launch.plugin);
+            log::warn!("plugin '{}': `{method}`: {error}", self.start.plugin());
         }
     }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-pub use folderless::{of_builtin, of_command};
+pub use folderless::{of_builtin, of_command, of_url};
 pub(super) use glance::read_json;
 pub use glance::{has_channel, version};
 use program::{argv, find_program, flags};

@@ -14,9 +14,11 @@ mod result;
 mod schema;
 pub mod server;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, at, select};
 use serde_json::{Value, json};
 
 use arguments::Asked;
@@ -24,7 +26,7 @@ use breaker::Outcome;
 use catalog::{Catalog, Listed, Pages};
 use result::Answered;
 use schema::Schema;
-use server::Server;
+use server::{Asking, Known, Server};
 
 use super::Tool;
 use super::ask;
@@ -39,6 +41,8 @@ const LISTING: Duration = Duration::from_secs(30);
 
 /// How long it may take to hear that a task is called off.
 const CANCELLING: Duration = Duration::from_secs(1);
+
+const NO_LIST: &str = "does not list its tools in time";
 
 /// Exit code of a command that makes no sense.
 const MISUSED: i32 = 2;
@@ -145,13 +149,30 @@ impl Talk<'_> {
         result
     }
 
-    /// The list as it stands, asked for if it is not known.
+    /// The list as it stands, asked for if it is not known: by one of all who
+    /// need it at the same time.
     fn catalog(&self) -> Result<Arc<Catalog>, Failure> {
-        let version = match self.server.current() {
-            Ok(catalog) => return Ok(catalog),
-            Err(version) => version,
-        };
         let until = Instant::now() + LISTING.min(self.tool.timeout);
+        loop {
+            match self.server.current() {
+                Known::Listed(catalog) => return Ok(catalog),
+                Known::Asked(end) => self.wait_for_list(&end, until)?,
+                Known::Unknown(asking) => return self.list(&asking, until),
+            }
+        }
+    }
+
+    fn wait_for_list(&self, end: &Receiver<Infallible>, until: Instant) -> Result<(), Failure> {
+        select! {
+            recv(end) -> _ => Ok(()),
+            recv(self.asker.cancel.gone()) -> _ => {
+                Err(Failure::Other(ask::error(self.tool, &Unanswered::CalledOff)))
+            }
+            recv(at(until)) -> _ => Err(self.failed(Kind::Busy, NO_LIST)),
+        }
+    }
+
+    fn list(&self, asking: &Asking, until: Instant) -> Result<Arc<Catalog>, Failure> {
         let (mut pages, mut cursor) = (Pages::default(), None);
         loop {
             let params = cursor.map_or_else(|| json!({}), |it: String| json!({"cursor": it}));
@@ -166,7 +187,7 @@ impl Talk<'_> {
             let (plugin, count) = (&self.tool.plugin, catalog.left_out);
             log::warn!(target: "plugin", "{plugin}: {count} of its tools are left out");
         }
-        self.server.keep(version, &catalog);
+        self.server.keep(asking.version, &catalog);
         Ok(catalog)
     }
 
@@ -183,7 +204,7 @@ impl Talk<'_> {
         let read = asked.map(read);
         let outcome = match &read {
             Ok(Ok(_)) | Err(Unanswered::Refused(_)) => Outcome::Answered,
-            Ok(Err(_)) | Err(Unanswered::Late(_)) => Outcome::Failed,
+            Ok(Err(_)) | Err(Unanswered::Late(_) | Unanswered::Lost(_)) => Outcome::Failed,
             Err(Unanswered::Ended(_)) => Outcome::Ended(self.session.process),
             Err(_) => Outcome::Unknown,
         };
@@ -192,7 +213,7 @@ impl Talk<'_> {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(why)) => Err(self.failed(Kind::Internal, &why)),
             Err(Unanswered::Late(_)) if method == "tools/list" => {
-                Err(self.failed(Kind::Busy, "does not list its tools in time"))
+                Err(self.failed(Kind::Busy, NO_LIST))
             }
             Err(Unanswered::Late(_)) => Err(Failure::Late),
             Err(other) => Err(Failure::Other(ask::error(self.tool, &other))),

@@ -6,7 +6,7 @@
 //! This version knows four forms of plugin. `run`: no code, each call is a
 //! process of its own on the gateway's host ([`run`]). `command`: a server that
 //! is spoken to ([`host`]); one that does not know beige is a plain MCP server
-//! ([`mcp`]). `builtin`: a server like any other whose program is beige itself
+//! ([`mcp`]), and so is every one by `url`, which runs elsewhere. `builtin`: a server like any other whose program is beige itself
 //! ([`builtins`]). `entry`: a plugin of the TypeScript gateway, which a host makes
 //! such a server ([`TypeScript`]). [`Plugins`] is all of them at work.
 
@@ -50,7 +50,7 @@ use crate::config::{self, Findings, Home, KeyPath};
 use crate::config::{OnHookFailure, PluginSource};
 use crate::error::{During, Kind, Result};
 use crate::plugin::hooks::Hook;
-use crate::plugin::host::Launch;
+use crate::plugin::host::{Launch, Start};
 use crate::plugin::manifest::{CORE_TOOLS, Manifest, SkillEntry, Way};
 use crate::plugin::settings::{Schema, merge};
 
@@ -101,7 +101,7 @@ struct Plugin {
     config: Value,
     /// `None` if it has no files that an agent could read.
     package: Option<PathBuf>,
-    server: Option<Launch>,
+    server: Option<Start>,
     hooks: Vec<Hook>,
     skills: Vec<SkillEntry>,
     on_hook_failure: OnHookFailure,
@@ -213,7 +213,7 @@ impl Registry {
 
     /// Plugins that are servers, in the order of the configuration, and how
     /// each is started.
-    pub fn servers(&self) -> impl Iterator<Item = &Launch> {
+    pub fn servers(&self) -> impl Iterator<Item = &Start> {
         self.order.iter().filter_map(|it| self.plugins.get(it)?.server.as_ref())
     }
 
@@ -278,6 +278,10 @@ impl Registry {
             }
             PluginSource::Builtin(builtin) => {
                 manifest::of_builtin(&entry.name, builtin, &home.plugin_files(&entry.name))
+            }
+            PluginSource::Url(endpoint) => {
+                let url = &endpoint.base_url;
+                Ok(manifest::of_url(&entry.name, url, &home.plugin_files(&entry.name)))
             }
         };
         let manifest = match manifest {
@@ -357,8 +361,14 @@ impl Registry {
                 place: home.plugin_files(&plugin),
                 data: home.data(),
             });
-            Launch { plugin, argv: server.argv, folder, env, typescript }
+            Start::Process(Launch { plugin, argv: server.argv, folder, env, typescript })
         });
+        let server = match &entry.source {
+            PluginSource::Url(endpoint) => {
+                Some(Start::Remote { plugin: entry.name.clone(), endpoint: endpoint.clone() })
+            }
+            _ => server,
+        };
         let plugin = Plugin {
             folder: manifest.folder,
             private: manifest.private,

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::host::{Desk, Host, Launch};
+use super::host::{Desk, Host, Start};
 use super::listeners::Hears;
 use super::manifest::Way;
 use super::run::{Asker, Output, RunCall};
@@ -31,11 +31,11 @@ impl Plugins {
         redactor: &Redactor,
         data_dir: Option<PathBuf>,
     ) -> Self {
-        let host = |launch: &Launch| {
-            Host::new(launch.clone(), Arc::clone(desk), redactor.clone(), data_dir.clone())
+        let host = |start: &Start| {
+            Host::new(start.clone(), Arc::clone(desk), redactor.clone(), data_dir.clone())
         };
         let hosts = registry.servers().map(host).collect();
-        let hears = registry.servers().map(|it| Hears::of(&registry, &it.plugin)).collect();
+        let hears = registry.servers().map(|it| Hears::of(&registry, it.plugin())).collect();
         Self { registry, hosts, hears }
     }
 

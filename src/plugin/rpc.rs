@@ -6,6 +6,7 @@
 //! Source: the JSON-RPC 2.0 specification; MCP 2025-06-18, "Transports".
 
 pub(super) mod lines;
+pub(super) mod weight;
 
 use serde::Serialize;
 use serde_json::{Value, json};

@@ -31,19 +31,19 @@ pub fn serve(
     let (connection, lines) = Connection::open();
     // Ends with the connection; what can no longer be written is left.
     let writer = Worker::spawn("out", move || {
-        for line in lines {
-            let _ = output.write_all(&line).and_then(|()| output.flush());
+        for letter in lines {
+            let _ = output.write_all(&letter.line).and_then(|()| output.flush());
         }
     })?;
     let redactor = Redactor::new();
-    let mut complaints = Complaints::of(name, &redactor);
+    let complaints = Complaints::of(name, &redactor);
     let mut hearing = Hearing::of(name, &redactor, connection, desk, Arc::default());
     let mut piece = vec![0; PIECE];
     let heard = loop {
         match input.read(&mut piece) {
             Ok(0) => break Ok(()),
             Ok(count) => {
-                if let Err(breach) = hearing.take(&piece[..count], &mut complaints) {
+                if let Err(breach) = hearing.take(&piece[..count], &complaints) {
                     break Err(Error::new(Kind::Usage, format!("the gateway {breach}")));
                 }
             }

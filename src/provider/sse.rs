@@ -8,29 +8,36 @@ use std::fmt;
 /// Largest event, in bytes: an image or a long tool call in one piece fits.
 const LARGEST_EVENT: usize = 16 * 1024 * 1024;
 
+/// Longest id of an event that is kept, in bytes.
+const LONGEST_ID: usize = 1024;
+
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// An event is larger than [`LARGEST_EVENT`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLarge;
+pub struct TooLarge;
 
 /// One event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Event {
+pub struct Event {
     /// Its `event:` field; empty if it has none.
-    pub(super) name: String,
+    pub name: String,
     /// Its `data:` lines, joined by line feeds.
-    pub(super) data: Vec<u8>,
+    pub data: Vec<u8>,
 }
 
 /// A stream of events on its way.
 #[derive(Debug, Default)]
-pub(super) struct EventReader {
+pub struct EventReader {
     line: Vec<u8>,
     event: Event,
     has_data: bool,
     after_return: bool,
     past_first_line: bool,
+    /// What the event that is on its way is called by, and what the last whole
+    /// one was.
+    next_id: Option<String>,
+    last_id: Option<String>,
 }
 
 /// In words.
@@ -42,7 +49,7 @@ impl fmt::Display for TooLarge {
 
 impl EventReader {
     /// Adds the events that these bytes complete.
-    pub(super) fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), TooLarge> {
+    pub fn feed(&mut self, bytes: &[u8], events: &mut Vec<Event>) -> Result<(), TooLarge> {
         let mut rest = bytes;
         while let Some((&first, others)) = rest.split_first() {
             // A line feed right after a carriage return belongs to it, also
@@ -64,13 +71,19 @@ impl EventReader {
 
     /// The bytes have ended: a last event needs neither its line end nor the
     /// empty line after it.
-    pub(super) fn end(mut self) -> Option<Event> {
+    pub fn end(mut self) -> Option<Event> {
         let mut events = Vec::new();
         if !self.line.is_empty() {
             self.end_line(&mut events);
         }
         self.end_event(&mut events);
         events.pop()
+    }
+
+    /// The id of the last event that was whole, by which the rest can be asked
+    /// for.
+    pub fn last_id(&self) -> Option<&str> {
+        self.last_id.as_deref()
     }
 
     fn hold(&mut self, piece: &[u8]) -> Result<(), TooLarge> {
@@ -97,6 +110,7 @@ impl EventReader {
                 self.add_data(line, before);
             }
             b"event" => self.event.name = String::from_utf8_lossy(value).into_owned(),
+            b"id" => self.next_id = id_of(value).or(self.next_id.take()),
             // A comment has an empty field name.
             _ => (),
         }
@@ -116,10 +130,17 @@ impl EventReader {
 
     fn end_event(&mut self, events: &mut Vec<Event>) {
         let event = std::mem::take(&mut self.event);
+        self.last_id = self.next_id.take().or(self.last_id.take());
         if std::mem::take(&mut self.has_data) {
             events.push(event);
         }
     }
+}
+
+/// What can be said again in a header.
+fn id_of(value: &[u8]) -> Option<String> {
+    let is_fit = value.len() <= LONGEST_ID && value.iter().all(|it| (0x20..0x7f).contains(it));
+    is_fit.then(|| String::from_utf8_lossy(value).into_owned())
 }
 
 /// A field's name and value; one space after the colon belongs to neither.
@@ -175,6 +196,20 @@ mod tests {
     #[test]
     fn data_lines_of_one_event_are_joined() {
         check("event: error\ndata: a\ndata:b\ndata:  c\n\n", &[("error", "a\nb\n c")]);
+    }
+
+    #[test]
+    fn the_id_of_the_last_whole_event_is_known() {
+        #[track_caller]
+        fn check(stream: &str, want: Option<&str>) {
+            let mut reader = EventReader::default();
+            assert_eq!(reader.feed(stream.as_bytes(), &mut Vec::new()), Ok(()));
+            assert_eq!(reader.last_id(), want, "{stream}");
+        }
+        check("data: a\n\n", None);
+        check("id: 7\ndata: a\n\nid: 8\ndata: b\n", Some("7"));
+        check("id: 7\n\ndata: a\n\n", Some("7"));
+        check(&format!("id: 7\n\nid: {}\n\n", "x".repeat(2000)), Some("7"));
     }
 
     #[test]

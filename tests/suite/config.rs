@@ -236,11 +236,6 @@ fn what_is_not_built_is_refused_by_name() {
     for (field, path) in [("guards: { promptLeak: true }", "guards"), ("guards: {}", "guards")] {
         refused(&world, &sound(&format!("{field},"), "", ""), path, not_yet);
     }
-    let notes = format!("path: '{}/examples/notes'", env!("CARGO_MANIFEST_DIR"));
-    for (field, path) in [("url: 'http://x'", "url"), ("headers: {}", "headers")] {
-        let plugins = format!("plugins: {{ notes: {{ {notes}, {field} }} }},");
-        refused(&world, &sound(&plugins, "", ""), &format!("plugins.notes.{path}"), not_yet);
-    }
     // The start says the same.
     fs::write(world.config_file(), sound("guards: {},", "", "")).expect("written");
     let done = world.run(["gateway", "start"]).expect(78);

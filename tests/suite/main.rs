@@ -41,6 +41,7 @@ mod liar;
 mod link;
 mod load;
 mod mcp;
+mod mcp_http;
 mod models;
 mod oneshots;
 mod output;

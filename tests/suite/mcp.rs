@@ -77,6 +77,13 @@ fn help_is_made_from_what_the_server_says() {
 }
 
 #[test]
+fn many_first_calls_ask_for_the_list_once() {
+    let world = &world_with_server();
+    let many = "for i in 1 2 3 4 5 6 7 8; do p echo --message x & done; wait";
+    prints(world, &format!("{many}; p lists"), &format!("{}1\n", "x\n".repeat(8)));
+}
+
+#[test]
 fn what_is_no_text_is_saved_by_the_sandbox_and_told_in_its_place() {
     let world = &world_with_server();
     let text = world.sh("p show").expect(0).text();

@@ -144,7 +144,7 @@ fn junk_and_floods_of_a_server_harm_nobody() {
     failed("p error", "plugin 'p' fails `p`: not today");
     failed("p huge", "plugin 'p' sent a message of more than 16777216 bytes");
     let log = world.gateway_log();
-    assert!(log.contains("printed a line that is no message (it is not JSON): junk junk"), "{log}");
+    assert!(log.contains("sent what is no message (it is not JSON): junk junk"), "{log}");
     assert!(log.len() < 400_000, "{} bytes of log", log.len());
 }
 

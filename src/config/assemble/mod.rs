@@ -116,33 +116,38 @@ impl<'a> Assembly<'a> {
         }
     }
 
-    /// A folder, the command of a server, or the name of one inside the binary;
-    /// one of them.
+    /// A folder, the command of a server, the URL of one, or the name of one inside
+    /// the binary; one of them.
     fn plugin_source(&mut self, node: &Node<'_>) -> PluginSource {
-        let [path, command, builtin] = ["path", "command", "builtin"].map(|it| node.get(it));
-        let given: Vec<&Node<'_>> =
-            [&path, &command, &builtin].into_iter().filter(|it| !it.value.is_null()).collect();
+        let ways = ["path", "command", "builtin", "url"].map(|it| node.get(it));
+        let given: Vec<&Node<'_>> = ways.iter().filter(|it| !it.value.is_null()).collect();
+        let [path, command, builtin, url] = &ways;
         match given[..] {
             [_] => {}
             [] => {
-                let what = "needs `path`, a folder with plugin.json, `command`, a server, or \
-                            `builtin`, the name of a plugin of beige's own";
+                let what = "needs `path`, a folder with plugin.json, `command`, a server, `url`, \
+                            one that runs elsewhere, or `builtin`, the name of a plugin of \
+                            beige's own";
                 self.refuse(&node.path, what);
             }
             [_, second, ..] => self.refuse(
                 &second.path,
-                "a plugin has one of `path`, `command` and `builtin`; a `plugin.json` names its \
-                 own command",
+                "a plugin has one of `path`, `command`, `url` and `builtin`; a `plugin.json` \
+                 names its own command",
             ),
         }
+        if !url.value.is_null() {
+            return self.plugin_url(node);
+        }
+        self.refuse_each(node, &["headers", "caFile", "proxy"], "only a server by `url` has these");
         if !path.value.is_null() {
-            return PluginSource::Folder(self.expanded(&path).unwrap_or_default());
+            return PluginSource::Folder(self.expanded(path).unwrap_or_default());
         }
         if let Some(name) = builtin.value.as_str() {
             return PluginSource::Builtin(name.to_owned());
         }
         let argv = command.texts().into_iter().map(Into::into).collect();
-        PluginSource::Command(self.server_command(argv, &command))
+        PluginSource::Command(self.server_command(argv, command))
     }
 
     /// A program that is named by its path is resolved.

@@ -1,4 +1,4 @@
-//! One provider: its protocol, where its answers come from, and what is said
+//! One provider, or another server that is spoken to over HTTP: its protocol, where its answers come from, and what is said
 //! of its models. A setting that its protocol has no use for is refused.
 
 use std::collections::BTreeMap;
@@ -12,7 +12,9 @@ use ureq::http::{HeaderName, HeaderValue, Uri};
 use crate::config::assemble::{Assembly, proxy};
 use crate::config::check::whole_number;
 use crate::config::node::Node;
-use crate::config::{Api, Endpoint, ModelFacts, Price, Provider, Reach, Timeouts, by_name};
+use crate::config::{
+    Api, Endpoint, ModelFacts, PluginSource, Price, Provider, Reach, Timeouts, by_name,
+};
 use crate::secret::Secret;
 
 /// Providers that need no `baseUrl`.
@@ -49,6 +51,18 @@ const TIMEOUTS: Timeouts = Timeouts {
     idle: Duration::from_secs(120),
 };
 
+/// How long a plugin may take to be connected to, and to say nothing: a call has
+/// its own limit.
+const PLUGIN_TIMEOUTS: Timeouts = Timeouts {
+    connect: Duration::from_secs(5),
+    first_byte: Duration::from_secs(300),
+    idle: Duration::from_secs(300),
+};
+
+/// Headers that MCP decides.
+const OF_MCP: &[&str] =
+    &["accept", "content-type", "mcp-session-id", "mcp-protocol-version", "last-event-id"];
+
 impl Assembly<'_> {
     pub(super) fn provider(&mut self, name: &str, node: &Node<'_>) -> Provider {
         let api = api_of(name, node.get("api").text());
@@ -68,12 +82,7 @@ impl Assembly<'_> {
     }
 
     fn cassette(&mut self, node: &Node<'_>) -> Reach {
-        for key in OF_CONNECTIONS {
-            let setting = node.get(key);
-            if !setting.value.is_null() {
-                self.refuse(&setting.path, "a `replay` provider connects to nothing");
-            }
-        }
+        self.refuse_each(node, OF_CONNECTIONS, "a `replay` provider connects to nothing");
         let cassette = node.get("cassette");
         if cassette.value.is_null() {
             self.refuse(&cassette.path, "a `replay` provider needs a `cassette` to play back");
@@ -120,6 +129,46 @@ impl Assembly<'_> {
             timeouts: timeouts(&node.get("timeouts")),
             base_url,
         }))
+    }
+
+    /// A plugin that is a server elsewhere.
+    pub(super) fn plugin_url(&mut self, node: &Node<'_>) -> PluginSource {
+        if !node.get("env").entries().is_empty() {
+            let what = "a server by `url` is no process, and has no environment; see `headers`";
+            self.refuse(&node.get("env").path, what);
+        }
+        let url = node.get("url");
+        let base_url = url.text_or_empty();
+        let uri = base_url.parse::<Uri>().unwrap_or_default();
+        if let Some(wrong) = wrong_with_address(&base_url, &uri) {
+            self.refuse(&url.path, wrong);
+        }
+        let is_loopback = is_loopback(&uri);
+        if !is_loopback && uri.scheme_str() == Some("http") {
+            let host = uri.host().unwrap_or_default();
+            let what = format!(
+                "all that agents ask of {host}, and the headers, go there unencrypted; use https"
+            );
+            self.findings.warn(&url.path, what);
+        }
+        PluginSource::Url(Box::new(Endpoint {
+            api_key: None,
+            headers: self.mcp_headers(&node.get("headers")),
+            ca_file: self.ca_file(&node.get("caFile")),
+            proxy: if is_loopback { None } else { self.proxy(&node.get("proxy"), &uri) },
+            timeouts: PLUGIN_TIMEOUTS,
+            base_url,
+        }))
+    }
+
+    /// Refuses each of these that is there.
+    pub(super) fn refuse_each(&mut self, node: &Node<'_>, keys: &[&str], what: &str) {
+        for key in keys {
+            let setting = node.get(key);
+            if !setting.value.is_null() {
+                self.refuse(&setting.path, what);
+            }
+        }
     }
 
     fn base_url(&mut self, name: &str, node: &Node<'_>) -> String {
@@ -172,6 +221,17 @@ impl Assembly<'_> {
                 self.refuse(&value.path, wrong);
             }
             headers.push((name.to_owned(), Secret::new(text)));
+        }
+        headers
+    }
+
+    fn mcp_headers(&mut self, node: &Node<'_>) -> Vec<(String, Secret)> {
+        let headers = self.headers(node);
+        for (name, _) in &headers {
+            if OF_MCP.contains(&name.to_ascii_lowercase().as_str()) {
+                let what = format!("`{name}` is set by the protocol itself");
+                self.refuse(&node.get(name).path, what);
+            }
         }
         headers
     }
@@ -258,8 +318,12 @@ fn timeouts(node: &Node<'_>) -> Timeouts {
 
 fn wrong_with_url(text: &str) -> Option<String> {
     let uri = text.parse::<Uri>().unwrap_or_default();
-    if matches!(uri.scheme_str(), Some("http" | "https")) && has_host(&uri) {
-        return wrong_with_parts(text, &uri).map(str::to_owned);
+    wrong_with_address(text, &uri).or_else(|| wrong_with_parts(text, &uri).map(str::to_owned))
+}
+
+fn wrong_with_address(text: &str, uri: &Uri) -> Option<String> {
+    if matches!(uri.scheme_str(), Some("http" | "https")) && has_host(uri) {
+        return wrong_with_login(text, uri).map(str::to_owned);
     }
     let hint = with_scheme(text).map_or_else(
         || ", and then names a host, as in `https://api.example.org/v1`".to_owned(),
@@ -287,10 +351,14 @@ fn has_host(uri: &Uri) -> bool {
     uri.host().is_some_and(|it| !it.is_empty())
 }
 
-fn wrong_with_parts(text: &str, uri: &Uri) -> Option<&'static str> {
+fn wrong_with_login(text: &str, uri: &Uri) -> Option<&'static str> {
     if uri.authority().is_some_and(|it| it.as_str().contains('@')) {
         return Some("must not hold a name or password; a key belongs in `apiKey` or `headers`");
     }
+    text.contains('#').then_some("must end with its path: no `#`")
+}
+
+fn wrong_with_parts(text: &str, uri: &Uri) -> Option<&'static str> {
     if uri.query().is_some() || text.contains('#') {
         return Some("must end with its path: no `?` and no `#`");
     }
@@ -338,6 +406,12 @@ mod tests {
         assert_eq!(wrong_with_url(text).is_none(), sound, "{text}");
     }
 
+    #[track_caller]
+    fn check_address(text: &str, sound: bool) {
+        let uri = text.parse().unwrap_or_default();
+        assert_eq!(wrong_with_address(text, &uri).is_none(), sound, "{text}");
+    }
+
     #[test]
     fn a_base_url_is_plain() {
         check_url("http://127.0.0.1:8000/v1/", true);
@@ -348,6 +422,11 @@ mod tests {
         check_url("https://key@a/v1", false);
         check_url("https://a/v1?key=1", false);
         check_url("https://a/v1#x", false);
+        check_address("https://a/mcp?key=1", true);
+        check_address("https://a/mcp/", true);
+        check_address("https://a/mcp#x", false);
+        check_address("https://me:pw@a/mcp", false);
+        check_address("a/mcp", false);
         check_url("https://a b/", false);
         check_url("https://a/v1/chat/completions", false);
         check_url("https://a/chat/completions/", false);

@@ -33,7 +33,7 @@ impl Assembly<'_> {
                 PluginSource::Folder(folder) => {
                     self.compare_folder("plugin", folder, &node.get("path").path, config);
                 }
-                PluginSource::Builtin(_) => {}
+                PluginSource::Builtin(_) | PluginSource::Url(_) => {}
                 PluginSource::Command(argv) => {
                     let path = node.get("command").path;
                     let files = argv.iter().map(Path::new).enumerate();

@@ -250,14 +250,32 @@ fn what_is_not_built_is_refused_and_its_harmless_form_is_not() {
         ("/agents/a/permissions", json!({"rules": [{"tool": "exec", "action": "deny"}]})),
         ("/agents/a/permissions", json!({"approvalSeconds": 300})),
         ("/agents/a/permissions", json!({"unattended": "deny"})),
-        ("/plugins", json!({"p": {"path": "p", "url": "http://x"}})),
-        ("/plugins", json!({"p": {"path": "p", "headers": {}}})),
     ];
     for (pointer, value) in refused {
         check_refused(pointer, value, "not supported by this version");
     }
     check_accepted("/agents/a/permissions", json!({"mode": "auto", "rules": []}));
     check_accepted("/llm/providers/demo/record", json!(false));
+}
+
+#[test]
+fn a_server_elsewhere_is_one_thing_and_has_no_process() {
+    #[track_caller]
+    fn check(plugin: Value, want: &str) {
+        check_refused("/plugins", json!({"p": plugin}), want);
+    }
+    let url = "https://mcp.example.org/mcp";
+    let far = json!({"url": url, "headers": {"Authorization": "Bearer x"}});
+    check_accepted("/plugins", json!({"p": far}));
+    check(json!({"url": url, "path": "p"}), "either `url`, `path` or `command`");
+    check(json!({"url": url, "command": ["p"]}), "either `url`, `path` or `command`");
+    check(json!({"url": url, "env": {"A": "b"}}), "is no process");
+    check(json!({"url": "mcp.example.org"}), "must be a URL that begins with http");
+    check(json!({"url": "https://me:pw@h/"}), "must not hold a name or password");
+    check(json!({"url": url, "headers": {"Host": "h"}}), "is set by the request itself");
+    check(json!({"url": url, "headers": {"Mcp-Session-Id": "h"}}), "set by the protocol itself");
+    check(json!({"path": "p", "headers": {"A": "b"}}), "only a server by `url` has these");
+    check(json!({"command": ["p"], "caFile": "/f"}), "only a server by `url` has these");
 }
 
 #[test]

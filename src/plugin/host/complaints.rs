@@ -3,6 +3,7 @@
 //! plugin dies. A flood is counted and not written.
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::plugin::rpc::lines::{Line, Lines};
@@ -26,17 +27,24 @@ const KEPT_LINES: usize = 5;
 /// Most bytes of all that are kept.
 const KEPT_BYTES: usize = 1024;
 
-/// What one plugin complains of.
+/// What one plugin complains of; threads may share it.
 pub(in crate::plugin) struct Complaints {
     plugin: String,
     redactor: Redactor,
-    lines: Lines,
+    lines: Mutex<Lines>,
+    told: Mutex<Told>,
+}
+
+/// What was told of it.
+struct Told {
     last: VecDeque<String>,
     window: Instant,
     /// In this window.
     logged: u32,
     noted: u32,
     left_out: u64,
+    /// Of windows that are over.
+    to_say: u64,
 }
 
 impl Complaints {
@@ -45,71 +53,91 @@ impl Complaints {
         Self {
             plugin: plugin.to_owned(),
             redactor: redactor.clone(),
-            lines: Lines::within(LONGEST_LINE),
-            last: VecDeque::new(),
-            window: Instant::now(),
-            logged: 0,
-            noted: 0,
-            left_out: 0,
+            lines: Mutex::new(Lines::within(LONGEST_LINE)),
+            told: Mutex::new(Told {
+                last: VecDeque::new(),
+                window: Instant::now(),
+                logged: 0,
+                noted: 0,
+                left_out: 0,
+                to_say: 0,
+            }),
         }
     }
 
     /// The next piece of its standard error.
-    pub(in crate::plugin) fn take(&mut self, piece: &[u8]) {
+    pub(in crate::plugin) fn take(&self, piece: &[u8]) {
         let mut found = Vec::new();
-        self.lines.take(piece, &mut |line| found.push(line));
+        locked(&self.lines).take(piece, &mut |line| found.push(line));
         found.into_iter().for_each(|it| self.line(it));
     }
 
     /// No more comes; what was printed last, on one line, or nothing.
-    pub(in crate::plugin) fn end(mut self) -> String {
+    pub(in crate::plugin) fn end(&self) -> String {
         let mut found = Vec::new();
-        self.lines.end(&mut |line| found.push(line));
+        locked(&self.lines).end(&mut |line| found.push(line));
         found.into_iter().for_each(|it| self.line(it));
-        self.close_window();
-        Vec::from(self.last).join(" | ")
+        self.told_of(Told::close_window);
+        Vec::from(std::mem::take(&mut locked(&self.told).last)).join(" | ")
     }
 
     /// Something about the plugin that is no line of it; bounded likewise.
-    pub(in crate::plugin) fn note(&mut self, what: &str) {
-        self.look_at_the_clock();
-        self.noted += 1;
-        if self.noted <= MOST_NOTES {
+    pub(in crate::plugin) fn note(&self, what: &str) {
+        if self.told_of(Told::may_note) {
             log::warn!(target: "plugin", "{}: {what}", self.plugin);
         }
     }
 
     /// Something that the plugin says otherwise than on standard error;
     /// bounded as if it were a line of that.
-    pub(in crate::plugin) fn say(&mut self, level: log::Level, text: &str) {
-        if log::log_enabled!(target: "plugin", level) && self.may_log() {
+    pub(in crate::plugin) fn say(&self, level: log::Level, text: &str) {
+        if log::log_enabled!(target: "plugin", level) && self.told_of(Told::may_log) {
             let text = self.redactor.mask(text).replace(char::is_control, " ");
             let text: String = text.chars().take(LONGEST_LINE).collect();
             log::log!(target: "plugin", level, "{}: {text}", self.plugin);
         }
     }
 
-    fn line(&mut self, line: Line) {
+    fn line(&self, line: Line) {
         let text = match line {
             Line::Whole(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Line::TooLong => format!("[a line of more than {LONGEST_LINE} bytes]"),
         };
         let text = self.redactor.mask(&text).replace(char::is_control, " ");
-        if self.may_log() {
+        if self.told_of(Told::may_log) {
             log::info!(target: "plugin", "{}: {text}", self.plugin);
         }
-        self.last.push_back(text.chars().take(KEPT_BYTES / 4).collect());
-        while self.last.len() > KEPT_LINES
-            || self.last.iter().map(String::len).sum::<usize>() > KEPT_BYTES
-        {
-            self.last.pop_front();
+        let last = &mut locked(&self.told).last;
+        last.push_back(text.chars().take(KEPT_BYTES / 4).collect());
+        while last.len() > KEPT_LINES || last.iter().map(String::len).sum::<usize>() > KEPT_BYTES {
+            last.pop_front();
         }
     }
 
+    /// Asks or changes what was told, and says how much was left out before.
+    fn told_of<T>(&self, act: fn(&mut Told) -> T) -> T {
+        let mut told = locked(&self.told);
+        let answer = act(&mut told);
+        let left_out = std::mem::take(&mut told.to_say);
+        drop(told);
+        if left_out > 0 {
+            log::warn!(target: "plugin", "{}: {left_out} more lines were left out", self.plugin);
+        }
+        answer
+    }
+}
+
+impl Told {
     fn look_at_the_clock(&mut self) {
         if self.window.elapsed() > WINDOW {
             self.close_window();
         }
+    }
+
+    fn may_note(&mut self) -> bool {
+        self.look_at_the_clock();
+        self.noted += 1;
+        self.noted <= MOST_NOTES
     }
 
     fn may_log(&mut self) -> bool {
@@ -123,12 +151,13 @@ impl Complaints {
     }
 
     fn close_window(&mut self) {
-        if self.left_out > 0 {
-            let (plugin, count) = (&self.plugin, self.left_out);
-            log::warn!(target: "plugin", "{plugin}: {count} more lines were left out");
-        }
+        self.to_say += self.left_out;
         (self.window, self.logged, self.noted, self.left_out) = (Instant::now(), 0, 0, 0);
     }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
@@ -139,7 +168,7 @@ mod tests {
     fn check(printed: &str, want: &str) {
         let redactor = Redactor::new();
         redactor.learn("s3cret-key");
-        let mut complaints = Complaints::of("p", &redactor);
+        let complaints = Complaints::of("p", &redactor);
         printed.as_bytes().chunks(7).for_each(|it| complaints.take(it));
         assert_eq!(complaints.end(), want);
     }
@@ -156,9 +185,9 @@ mod tests {
         let long = "x".repeat(10_000);
         check(&format!("{long}\nend\n"), "[a line of more than 4096 bytes] | end");
         let many = format!("{}\n", "y".repeat(3_000)).repeat(10_000);
-        let mut complaints = Complaints::of("p", &Redactor::new());
+        let complaints = Complaints::of("p", &Redactor::new());
         complaints.take(many.as_bytes());
-        assert_eq!(complaints.logged, MOST_LINES);
+        assert_eq!(locked(&complaints.told).logged, MOST_LINES);
         assert!(complaints.end().len() <= KEPT_BYTES + 3 * KEPT_LINES);
     }
 }

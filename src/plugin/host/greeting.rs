@@ -12,10 +12,20 @@ pub(in crate::plugin) const PROTOCOL: &str = "2025-06-18";
 
 /// What we send with `initialize`.
 pub(super) fn ours() -> Value {
+    with(&json!({"experimental": {"beige": {"version": 1}}}))
+}
+
+/// The same to a server that runs elsewhere: it is a plain MCP server, whatever
+/// it is.
+pub(super) fn plain() -> Value {
+    with(&json!({}))
+}
+
+fn with(capabilities: &Value) -> Value {
     json!({
         "protocolVersion": PROTOCOL,
         "clientInfo": {"name": "beige", "version": env!("CARGO_PKG_VERSION")},
-        "capabilities": {"experimental": {"beige": {"version": 1}}},
+        "capabilities": capabilities,
     })
 }
 

@@ -14,6 +14,7 @@ use super::{Desk, Request};
 use crate::plugin::connection::Connection;
 use crate::plugin::mcp::server::Server;
 use crate::plugin::rpc::lines::{Line, Lines};
+use crate::plugin::rpc::weight::is_bearable;
 use crate::plugin::rpc::{self, LONGEST, Message, Refusal};
 use crate::secret::Redactor;
 use crate::worker::{Cancel, Canceller, Crew};
@@ -66,7 +67,7 @@ impl Hearing {
     pub(in crate::plugin) fn take(
         &mut self,
         piece: &[u8],
-        complaints: &mut Complaints,
+        complaints: &Complaints,
     ) -> Result<(), String> {
         let mut found = Vec::new();
         self.lines.take(piece, &mut |line| found.push(line));
@@ -78,23 +79,30 @@ impl Hearing {
         self.connection.end(why);
     }
 
-    fn line(&self, line: Line, complaints: &mut Complaints) -> Result<(), String> {
+    fn line(&self, line: Line, complaints: &Complaints) -> Result<(), String> {
         let Line::Whole(line) = line else {
             return Err(format!("sent a message of more than {LONGEST} bytes"));
         };
+        if !is_bearable(&line) {
+            return Err("sent a message that takes too much memory to read".to_owned());
+        }
         match rpc::parse(&line) {
             Ok(messages) => messages.into_iter().for_each(|it| self.message(it, complaints)),
-            Err(why) => {
-                let text = String::from_utf8_lossy(&line[..line.len().min(4 * TOLD)]);
-                let text = self.redactor.mask(&text).replace(char::is_control, " ");
-                let text: String = text.chars().take(TOLD).collect();
-                complaints.note(&format!("printed a line that is no message ({why}): {text}"));
-            }
+            Err(why) => self.junk(&line, why, complaints),
         }
         Ok(())
     }
 
-    fn message(&self, message: Message, complaints: &mut Complaints) {
+    /// What came is no message, and why.
+    pub(super) fn junk(&self, line: &[u8], why: &str, complaints: &Complaints) {
+        let text = String::from_utf8_lossy(&line[..line.len().min(4 * TOLD)]);
+        let text = self.redactor.mask(&text).replace(char::is_control, " ");
+        let text: String = text.chars().take(TOLD).collect();
+        complaints.note(&format!("sent what is no message ({why}): {text}"));
+    }
+
+    /// One message, whichever way it came.
+    pub(super) fn message(&self, message: Message, complaints: &Complaints) {
         match message {
             Message::Answer { id, outcome } => self.connection.answered(id, outcome),
             Message::Request { id, method, .. } if method == "ping" => {
@@ -106,7 +114,7 @@ impl Hearing {
     }
 
     /// Those of MCP are for here, the rest is for the desk.
-    fn notice(&self, method: &str, params: &Value, complaints: &mut Complaints) {
+    fn notice(&self, method: &str, params: &Value, complaints: &Complaints) {
         match method {
             "notifications/cancelled" => {
                 locked(&self.open).remove(&params["requestId"].to_string());

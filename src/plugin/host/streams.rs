@@ -15,6 +15,7 @@ use super::hearing::Hearing;
 use super::process::{Pipes, Process};
 use crate::error::{During, Kind};
 use crate::plugin::child::is_passing;
+use crate::plugin::connection::Letter;
 use crate::worker::{Cancel, Canceller, Worker};
 
 /// How long output may still come after the process has ended.
@@ -69,7 +70,7 @@ impl Streams {
         plugin: &str,
         process: &Process,
         pipes: Pipes,
-        lines: Receiver<Vec<u8>>,
+        lines: Receiver<Letter>,
         hearing: Hearing,
         complaints: Complaints,
     ) -> crate::error::Result<Self> {
@@ -110,7 +111,7 @@ impl Streams {
 
 struct Writer {
     stdin: ChildStdin,
-    lines: Receiver<Vec<u8>>,
+    lines: Receiver<Letter>,
     closed: Cancel,
 }
 
@@ -126,7 +127,7 @@ impl Writer {
                 recv(self.closed.gone()) -> _ => return,
             };
             let Ok(line) = line else { return };
-            reads = reads && self.write(&line, hang_up.as_fd()).is_ok();
+            reads = reads && self.write(&line.line, hang_up.as_fd()).is_ok();
         }
     }
 
@@ -260,7 +261,7 @@ impl Reader {
         let Some(pipe) = &mut self.stdout else { return Ok(()) };
         match pipe.read(piece) {
             Ok(0) => self.stdout = None,
-            Ok(count) => return self.hearing.take(&piece[..count], &mut self.complaints),
+            Ok(count) => return self.hearing.take(&piece[..count], &self.complaints),
             Err(error) if is_passing(&error) => {}
             Err(_) => self.stdout = None,
         }

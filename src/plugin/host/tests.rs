@@ -56,7 +56,7 @@ fn host(argv: &[&str]) -> Host {
         env: std::env::var_os("PATH").map(|it| ("PATH".to_owned(), it)).into_iter().collect(),
         typescript: None,
     };
-    Host::new(launch, Arc::new(Echo::default()), Redactor::new(), None)
+    Host::new(Start::Process(launch), Arc::new(Echo::default()), Redactor::new(), None)
 }
 
 /// A server whose further requests are answered by these lines.
@@ -137,6 +137,15 @@ fn a_message_without_end_ends_the_plugin() -> Result<()> {
     let session = session(&host)?;
     let Err(Unanswered::Ended(why)) = ask(&session, "m") else { panic!("it was cut") };
     assert!(why.contains("a message of more than 16777216 bytes"), "{why}");
+    Ok(())
+}
+
+#[test]
+fn a_message_that_takes_too_much_memory_ends_the_plugin() -> Result<()> {
+    let host = server("print('[' + '{\"\":0},' * 1000000 + '0]', flush=True)");
+    let session = session(&host)?;
+    let Err(Unanswered::Ended(why)) = ask(&session, "m") else { panic!("it was read") };
+    assert!(why.contains("sent a message that takes too much memory to read"), "{why}");
     Ok(())
 }
 

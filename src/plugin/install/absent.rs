@@ -23,7 +23,7 @@ pub fn folder(entry: &Plugin) -> Option<&Path> {
                 .is_err_and(|it| it.kind() == std::io::ErrorKind::NotFound);
             (entry.installed_from.is_some() && is_gone).then_some(folder)
         }
-        PluginSource::Command(_) | PluginSource::Builtin(_) => None,
+        _ => None,
     }
 }
 

@@ -67,12 +67,17 @@ fn server_of(given: &str, server: &Value) -> Result<Imported> {
         }
         _ => return Err(wrong("must have either a `command` or a `url`")),
     };
-    for key in ["env", "headers"] {
-        if let Some(table) = fields.get(key) {
-            let table = table.as_object().filter(|it| it.values().all(is_plain));
-            let table = table.ok_or_else(|| wrong(&format!("`{key}` must hold texts by name")))?;
-            entry.extend(texts(key, table, &mut notes));
-        }
+    let (of_it, of_others) = match fields.contains_key("url") {
+        true => ("headers", "env"),
+        false => ("env", "headers"),
+    };
+    if fields.get(of_others).is_some_and(|it| it != &Value::Object(Map::new())) {
+        notes.push(format!("`{of_others}` means nothing to such a server and is left out"));
+    }
+    if let Some(table) = fields.get(of_it) {
+        let table = table.as_object().filter(|it| it.values().all(is_plain));
+        let table = table.ok_or_else(|| wrong(&format!("`{of_it}` must hold texts by name")))?;
+        entry.extend(texts(of_it, table, &mut notes));
     }
     if fields.get("disabled") == Some(&Value::Bool(true)) {
         entry.push(("enabled".into(), Value::Bool(false).into()));
@@ -173,7 +178,7 @@ mod tests {
         let file = json!({"mcpServers": {
             "files": {"command": "npx", "args": ["-y", "@x/files", "/tmp"], "type": "stdio"},
             "far": {"url": "https://mcp.example.org/", "headers": {"X-Team": "${TEAM}"}},
-            "off": {"command": ["a", "b"], "disabled": true, "env": {"N": 3}},
+            "off": {"command": ["a", "b"], "disabled": true, "env": {"N": 3}, "headers": {}},
         }});
         let want = [
             ("far", json!({"url": "https://mcp.example.org/", "headers": {"X-Team": "${TEAM}"}})),
@@ -207,6 +212,10 @@ mod tests {
         }
         assert!(!told.contains("hunter2") && !told.contains("OTHER_TOKEN"), "{told}");
         assert_eq!(notes.len(), 5);
+        let far = json!({"servers": {"far": {"url": "https://h/", "env": {"API_KEY": "hunter2"}}}});
+        let (_, entry, notes) = imported(&far).unwrap_or_default().remove(0);
+        assert_eq!(entry, json!({"url": "https://h/"}));
+        assert_eq!(notes, ["`env` means nothing to such a server and is left out"]);
     }
 
     #[test]

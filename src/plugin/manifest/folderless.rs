@@ -16,25 +16,16 @@ use crate::plugin::fields::Findings;
 /// tool, which is named as the plugin.
 pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
     let program = argv.first().map(|it| Path::new(it).display().to_string());
-    let tool = ToolEntry {
-        name: name.to_owned(),
-        description: format!("Tools of the server `{}`", program.unwrap_or_default()),
-        commands: vec![format!("{name} --help")],
-        way: Way::Server,
-        timeout: Duration::from_secs(DEFAULT_TIMEOUT_SECONDS),
-    };
-    Manifest {
-        name: name.to_owned(),
-        folder: folder.to_owned(),
-        tools: vec![tool],
-        server: Some(Server { argv: argv.to_vec(), entry: None, env: BTreeMap::new() }),
-        hooks: Vec::new(),
-        skills: Vec::new(),
-        private: Vec::new(),
-        schema: None,
-        default_config: Value::Object(serde_json::Map::new()),
-        warnings: Vec::new(),
-    }
+    let server = Server { argv: argv.to_vec(), entry: None, env: BTreeMap::new() };
+    let manifest = of_server(name, &program.unwrap_or_default(), folder);
+    Manifest { server: Some(server), ..manifest }
+}
+
+/// The same of one that runs elsewhere. Agents are told the host alone: what
+/// follows it may be a key.
+pub fn of_url(name: &str, url: &str, folder: &Path) -> Manifest {
+    let host = url.split('/').nth(2).unwrap_or_default();
+    of_server(name, host.split('?').next().unwrap_or_default(), folder)
 }
 
 /// The manifest of a plugin inside the binary under that name; its files lie in
@@ -44,4 +35,41 @@ pub fn of_builtin(name: &str, builtin: &str, folder: &Path) -> Result<Manifest, 
     let mut findings = Findings::default();
     let manifest = parse(folder.to_owned(), &value, &mut findings);
     manifest.filter(|_| findings.errors.is_empty()).ok_or(findings.errors)
+}
+
+/// Of one that is called by that name.
+fn of_server(name: &str, what: &str, folder: &Path) -> Manifest {
+    let tool = ToolEntry {
+        name: name.to_owned(),
+        description: format!("Tools of the server `{what}`"),
+        commands: vec![format!("{name} --help")],
+        way: Way::Server,
+        timeout: Duration::from_secs(DEFAULT_TIMEOUT_SECONDS),
+    };
+    Manifest {
+        name: name.to_owned(),
+        folder: folder.to_owned(),
+        tools: vec![tool],
+        server: None,
+        hooks: Vec::new(),
+        skills: Vec::new(),
+        private: Vec::new(),
+        schema: None,
+        default_config: Value::Object(serde_json::Map::new()),
+        warnings: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agents_are_told_the_host_and_no_key() {
+        for url in ["https://h:8/s/k3y/mcp", "https://h:8?k=3", "https://h:8", "https://h:8/mcp?k"]
+        {
+            let tools = of_url("far", url, Path::new("/")).tools;
+            assert_eq!(tools[0].description, "Tools of the server `h:8`", "{url}");
+        }
+    }
 }

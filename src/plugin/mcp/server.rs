@@ -1,8 +1,11 @@
 //! What is kept of a plain MCP server over all its processes: the list of its
 //! tools, whether it is asked at all, and a count. Asks nobody.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
 
 use super::breaker::Breaker;
 use super::catalog::Catalog;
@@ -24,6 +27,26 @@ struct Shelf {
     is_current: bool,
     /// Also an old one, for who asks nobody.
     catalog: Option<Arc<Catalog>>,
+    /// Cut once whoever asks for it is done.
+    asked: Option<Receiver<Infallible>>,
+}
+
+/// What is known of the list.
+pub(super) enum Known {
+    /// All of it.
+    Listed(Arc<Catalog>),
+    /// Somebody asks for it; the channel is cut at the end of that, whatever came
+    /// of it.
+    Asked(Receiver<Infallible>),
+    /// It is for this one to ask for it.
+    Unknown(Asking),
+}
+
+/// Whoever asks for the list holds it meanwhile.
+pub(super) struct Asking {
+    /// The number under which the list is kept.
+    pub(super) version: u64,
+    _is_done: Sender<Infallible>,
 }
 
 impl Server {
@@ -32,13 +55,20 @@ impl Server {
         self.next_progress.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The list as it stands; the error is the number under which a newer one
-    /// is kept.
-    pub(super) fn current(&self) -> Result<Arc<Catalog>, u64> {
-        match &*self.shelf() {
-            Shelf { is_current: true, catalog: Some(catalog), .. } => Ok(Arc::clone(catalog)),
-            shelf => Err(shelf.version),
+    /// The list as it stands, or who is to ask for it: one of all who need it.
+    pub(super) fn current(&self) -> Known {
+        let mut shelf = self.shelf();
+        if let Shelf { is_current: true, catalog: Some(catalog), .. } = &*shelf {
+            return Known::Listed(Arc::clone(catalog));
         }
+        if let Some(asked) = &shelf.asked
+            && asked.try_recv() != Err(TryRecvError::Disconnected)
+        {
+            return Known::Asked(asked.clone());
+        }
+        let (is_done, asked) = bounded(0);
+        shelf.asked = Some(asked);
+        Known::Unknown(Asking { version: shelf.version, _is_done: is_done })
     }
 
     /// What is known of its tools is old: it is asked for anew when it is
@@ -91,6 +121,20 @@ mod tests {
         server.keep(now, &list);
         server.keep(asked, &list);
         assert!(server.shelf().is_current);
+    }
+
+    #[test]
+    fn one_asks_for_the_list_and_the_others_wait_for_it() {
+        let server = Server::default();
+        let Known::Unknown(asking) = server.current() else { panic!("nobody asks yet") };
+        let Known::Asked(end) = server.current() else { panic!("somebody asks") };
+        assert_eq!(end.try_recv(), Err(TryRecvError::Empty));
+        drop(asking);
+        assert_eq!(end.try_recv(), Err(TryRecvError::Disconnected));
+        // It came to nothing: the next one asks.
+        let Known::Unknown(asking) = server.current() else { panic!("nobody asks") };
+        server.keep(asking.version, &Arc::default());
+        assert!(matches!(server.current(), Known::Listed(_)));
     }
 
     #[test]

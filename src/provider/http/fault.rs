@@ -109,7 +109,7 @@ fn check(target: &Target) -> String {
 }
 
 /// Without ureq's `io:` before it, which says nothing to a person.
-fn cause(error: &Error) -> String {
+pub(super) fn cause(error: &Error) -> String {
     match error {
         Error::Io(error) => error.to_string(),
         other => other.to_string(),

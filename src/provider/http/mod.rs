@@ -3,6 +3,7 @@
 //! the configuration and nowhere else, so that no redirect is followed; every
 //! text that comes from outside is masked before it becomes part of a fault.
 
+mod client;
 mod fault;
 mod line;
 mod roots;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use ureq::http::{Response, header};
 use ureq::{Agent, Body};
 
+pub use client::Client;
 pub(super) use fault::is_distrust;
 pub(crate) use roots::certificates;
 pub(super) use target::Target;

@@ -2,43 +2,20 @@
 //! the words for what it does wrong. Knows the secrets of this server, and
 //! masks them in all that is said of it.
 
-use std::net::IpAddr;
 use std::path::Path;
-use std::time::Duration;
 
 use ureq::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use ureq::http::response::Parts;
-use ureq::http::{Request, Response, Uri};
-use ureq::tls::{RootCerts, TlsConfig};
-use ureq::unversioned::resolver::DefaultResolver;
-use ureq::unversioned::transport::{
-    ConnectProxyConnector, Connector, RustlsConnector, SocksConnector,
-};
-use ureq::{Agent, Body, Proxy, SendBody};
+use ureq::http::{Request, Response};
+use ureq::tls::RootCerts;
+use ureq::{Agent, Body, SendBody};
 
 use super::Outgoing;
-use super::line::Dial;
+use super::client::{self, header_of, secrets};
 use crate::clock;
 use crate::config::{Endpoint, Timeouts};
 use crate::provider::{Fault, Wire, failure};
 use crate::secret::Redactor;
-
-/// Largest head of a response, in bytes.
-const LARGEST_HEAD: usize = 16 * 1024;
-
-/// What ureq reads into, in bytes, a whole head among it; there are two where
-/// TLS is spoken, and they are there as long as the connection is kept.
-const INPUT: usize = LARGEST_HEAD + 1024;
-
-/// What it writes from: a line of the request's head must fit.
-const OUTPUT: usize = 8 * 1024;
-
-/// How long a connection is kept without a call: shorter than routers forget
-/// it, which nobody would tell.
-const KEPT: Duration = Duration::from_secs(50);
-
-/// How much longer than the caller ureq itself waits for the socket.
-const BACKSTOP: Duration = Duration::from_secs(10);
 
 /// The server of one provider.
 pub(in crate::provider) struct Target {
@@ -86,15 +63,6 @@ impl Target {
         self.endpoint.proxy.is_some()
     }
 
-    /// Whether a name is looked up on the way: with a time limit ureq does that
-    /// on a thread of its own, for each call, also where a connection is kept.
-    pub(super) fn is_named(&self) -> bool {
-        let uri = self.endpoint.base_url.parse::<Uri>().ok();
-        let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
-        let is_address = host.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-        self.has_proxy() || !is_address
-    }
-
     /// The place of a setting of this provider.
     pub(super) fn setting(&self, name: &str) -> String {
         format!("llm.providers.{}.{name}", self.provider)
@@ -102,38 +70,9 @@ impl Target {
 
     /// An agent that keeps one connection.
     pub(in crate::provider) fn agent(&self, roots: RootCerts) -> Result<Agent, Fault> {
-        let proxy = self.endpoint.proxy.as_ref().map(|it| through(it.expose()));
-        let proxy = proxy.transpose().map_err(|_| {
+        client::agent(&self.endpoint, roots).map_err(|_| {
             Fault::Ours(format!("`{}` is not the URL of a proxy", self.setting("proxy")))
-        })?;
-        let Timeouts { connect, first_byte, idle } = self.endpoint.timeouts;
-        let silence = first_byte.max(idle).saturating_add(BACKSTOP);
-        let config = Agent::config_builder()
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_redirects_will_error(false)
-            .proxy(proxy)
-            .tls_config(TlsConfig::builder().root_certs(roots).build())
-            .user_agent(concat!("beige/", env!("CARGO_PKG_VERSION")))
-            .accept("text/event-stream, application/json")
-            .max_idle_age(KEPT)
-            .max_idle_connections(1)
-            .max_idle_connections_per_host(1)
-            .max_response_header_size(LARGEST_HEAD)
-            .input_buffer_size(INPUT)
-            .output_buffer_size(OUTPUT)
-            .timeout_resolve(self.is_named().then_some(connect))
-            .timeout_connect(Some(connect))
-            .timeout_per_read(Some(silence))
-            .timeout_per_write(Some(silence))
-            .build();
-        // As ureq does it, but for the connection itself.
-        let connector =
-            ().chain(SocksConnector::default())
-                .chain(ConnectProxyConnector::default())
-                .chain(Dial { stall: first_byte / 2 })
-                .chain(RustlsConnector::default());
-        Ok(Agent::with_parts(config, connector, DefaultResolver::default()))
+        })
     }
 
     /// The request: the dialect's headers, the key, and a person's headers,
@@ -244,48 +183,12 @@ impl Target {
     }
 
     fn header(&self, name: &str, value: &str) -> Result<(HeaderName, HeaderValue), Fault> {
-        let name = HeaderName::try_from(name).map_err(|it| self.unsendable(&it))?;
-        let mut value = HeaderValue::try_from(value).map_err(|it| self.unsendable(&it))?;
-        // Not a word of it in a log of ureq's.
-        value.set_sensitive(true);
-        Ok((name, value))
+        header_of(name, value).map_err(|it| self.unsendable(&it))
     }
 
     fn unsendable(&self, error: &dyn std::fmt::Display) -> Fault {
         Fault::Ours(format!("make a request to the provider `{}`: {error}", self.provider))
     }
-}
-
-/// A proxy, which is given names and looks them up itself.
-fn through(url: &str) -> Result<Proxy, ureq::Error> {
-    match url.strip_prefix("socks5://") {
-        Some(rest) => Proxy::new(&format!("socks5h://{rest}")),
-        None => Proxy::new(url),
-    }
-}
-
-/// Everything of an endpoint that must not be seen, in each form in which a
-/// server or a proxy could repeat it.
-fn secrets(endpoint: &Endpoint) -> Vec<String> {
-    let mut found = Vec::new();
-    found.extend(endpoint.api_key.iter().map(|it| it.expose().to_owned()));
-    for (_, value) in &endpoint.headers {
-        let value = value.expose();
-        found.push(value.to_owned());
-        // `Bearer KEY`, of which the key alone may come back.
-        found.extend(value.split_once(' ').map(|it| it.1.to_owned()));
-    }
-    if let Some(url) = &endpoint.proxy {
-        let authority = url.expose().split_once("://").map_or(url.expose(), |it| it.1);
-        if let Some((login, _)) = authority.rsplit_once('@') {
-            found.push(login.to_owned());
-            found.extend(login.split_once(':').map(|it| it.1.to_owned()));
-        }
-        if let Ok(proxy) = Proxy::new(url.expose()) {
-            found.extend(proxy.password().map(str::to_owned));
-        }
-    }
-    found
 }
 
 /// The headers that are text, by their names in lower case.

@@ -125,6 +125,26 @@ fn an_authority_of_ones_own_is_trusted_only_by_its_file() {
 }
 
 #[test]
+fn who_speaks_another_protocol_trusts_the_file_alone() {
+    let keys = Keys::new();
+    let server = TlsServer::start(&keys.0);
+    let mut endpoint = endpoint(format!("{}/k3y?k=1", server.url()));
+    let ask = |endpoint: &Endpoint| {
+        let client = Client::new(endpoint);
+        let answer = client.agent()?.post(client.url()).send("{\"question\":1}");
+        let read = |mut it: Response<Body>| it.body_mut().read_to_string();
+        answer.and_then(read).map_err(|it| client.told(&it))
+    };
+    let said = ask(&endpoint).err().unwrap_or_default();
+    assert!(said.contains("is not trusted at https://127.0.0.1:"), "{said}");
+    assert!(said.contains("`caFile`") && !said.contains("k3y"), "{said}");
+    endpoint.ca_file = Some(keys.path("second.pem"));
+    assert!(ask(&endpoint).is_err());
+    endpoint.ca_file = Some(keys.path("first.pem"));
+    assert_eq!(ask(&endpoint).as_deref(), Ok("safe.\n"));
+}
+
+#[test]
 fn both_sets_are_tried_where_there_are_two() {
     let mut endpoint = endpoint("https://127.0.0.1:1/v1".into());
     let key_header = ("Authorization", "Bearer ");
