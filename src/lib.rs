@@ -11,7 +11,8 @@
 //! 5. [`tool`]: the only way to run anything
 //! 6. [`turn`]: one prompt to its answer
 //! 7. [`gateway`]: owns and runs it all
-//! 8. [`channel`], [`cli`]: front ends
+//! 8. [`channel`]: the front door; [`builtin`]: plugins of beige's own
+//! 9. [`cli`]: the command line
 
 pub mod error;
 
@@ -40,6 +41,7 @@ pub mod turn;
 
 pub mod gateway;
 
+pub mod builtin;
 pub mod channel;
 
 pub mod cli;

@@ -148,6 +148,21 @@ impl House {
         Ok(house)
     }
 
+    /// Adds plugins that are servers, from the next start on: one with a process
+    /// of its own, and one inside the binary.
+    pub(crate) fn with_servers(self) -> Result<Self> {
+        let kv = std::path::absolute("examples/kv")?;
+        let text = fs::read_to_string(self.config())?;
+        let servers = format!(
+            "plugins: {{ kv: {{ path: '{}' }}, sessions: {{ builtin: 'sessions' }},",
+            kv.display()
+        );
+        let text = text.replace("plugins: {", &servers);
+        let text = text.replace("tools: ['notes',", "tools: ['kv', 'sessions', 'notes',");
+        fs::write(self.config(), text)?;
+        Ok(self)
+    }
+
     /// The state folder.
     pub(crate) fn home(&self) -> PathBuf {
         self.home.clone()

@@ -13,6 +13,7 @@ mod gateway;
 mod logger;
 mod man;
 mod output;
+mod plugin_run;
 mod plugins;
 mod process;
 mod prompt;
@@ -56,6 +57,9 @@ const COMMANDS: &[&Command] = &[
     &completions::COMMAND,
     &man::COMMAND,
 ];
+
+/// Commands that no list names: programs call them.
+const HIDDEN: &[&Command] = &[&plugin_run::COMMAND];
 
 /// What a command is called with.
 pub struct Invocation {
@@ -130,7 +134,7 @@ fn help(parser: &mut lexopt::Parser) -> Result<u8, Failure> {
 
 fn find(name: &OsString) -> Result<&'static Command> {
     let name = name.to_string_lossy();
-    if let Some(command) = COMMANDS.iter().find(|it| it.name == name) {
+    if let Some(command) = COMMANDS.iter().chain(HIDDEN).find(|it| it.name == name) {
         return Ok(command);
     }
     let known = COMMANDS.iter().map(|it| it.name);

@@ -26,6 +26,7 @@ pub(crate) fn fill_in(value: &mut Value, config: &Config) {
                     let argv = argv.iter().map(|it| shown(Path::new(it)));
                     entry.insert("command".into(), argv.collect());
                 }
+                PluginSource::Builtin(_) => {}
             }
         }
     }

@@ -173,13 +173,15 @@ const COST: &[Field] = &[
 const PLUGIN: &[Field] = &[
     optional("path", Shape::Text),
     optional("command", Shape::List(&Shape::AnyText)),
+    optional("builtin", Shape::Text),
     later("url", Shape::Text),
     later("headers", TEXTS),
     optional("env", Shape::Map(Names::Variable, &Shape::AnyText)).or("{}"),
     optional("config", Shape::Free).or("{}"),
     optional("onHookFailure", Shape::OneOf(&["refuse", "allow"])).or("\"refuse\""),
     optional("enabled", Shape::Flag).or("true"),
-    // Where it was installed from: for `beige plugins update`, and nobody else.
+    // Where it was installed from: for `beige plugins update`, and for a gateway
+    // that misses it.
     optional("_source", Shape::Text),
 ];
 

@@ -212,6 +212,8 @@ pub struct Plugin {
     pub config: Value,
     /// What it means that it does not answer as a guard.
     pub on_hook_failure: OnHookFailure,
+    /// Where it was installed from; `None` for a person's own.
+    pub installed_from: Option<String>,
 }
 
 /// What it means that a plugin that guards something does not answer.
@@ -232,6 +234,8 @@ pub enum PluginSource {
     /// Program and arguments of a server that has no such folder; what leads
     /// to the program is resolved.
     Command(Vec<OsString>),
+    /// The name of one that is inside the binary.
+    Builtin(String),
 }
 
 /// A model of a provider.

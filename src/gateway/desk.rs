@@ -214,3 +214,59 @@ impl From<Error> for Trouble {
         Self::Failed(error)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As plugins are told; what is heard as a notice is not among them.
+    const TOLD: [&str; 30] = [
+        "prompt",
+        "session/new",
+        "session/create",
+        "session/list",
+        "session/listKeys",
+        "session/get",
+        "session/usage",
+        "session/isActive",
+        "session/abort",
+        "session/steer",
+        "session/compact",
+        "session/dispose",
+        "session/settings.get",
+        "session/settings.update",
+        "session/settings.clear",
+        "session/metadata.get",
+        "session/metadata.set",
+        "session/model.get",
+        "session/model.set",
+        "session/model.clear",
+        "tools/invoke",
+        "tools/list",
+        "channels/list",
+        "channels/send",
+        "llm/prompt",
+        "model/get",
+        "model/health",
+        "model/clearHealth",
+        "config/get",
+        "log",
+    ];
+
+    #[test]
+    fn every_method_that_plugins_are_told_of_is_there_once() {
+        let mut names: Vec<&str> =
+            ROOMS.iter().flat_map(|it| it.iter()).map(|it| it.name).collect();
+        // The log needs no engine.
+        names.push("log");
+        assert_eq!(names, TOLD);
+    }
+
+    #[test]
+    fn an_unknown_method_names_the_one_that_may_be_meant() {
+        let told = |method: &str| no_method(method).message;
+        assert!(told("beige/session/lst").ends_with("did you mean `beige/session/list`?"));
+        assert_eq!(told("tools/call"), "beige has no method `tools/call`");
+        assert!(told(&"x".repeat(1_000)).len() < 200);
+    }
+}

@@ -52,7 +52,7 @@ impl Fields {
 
     /// `provider` and `modelId`, which the configuration calls `model`.
     pub fn model(&mut self) -> Checked<ModelRef> {
-        let (provider, model) = (self.required("provider", text)?, self.required("modelId", text)?);
+        let (provider, model) = (self.required("provider", name)?, self.required("modelId", name)?);
         Ok(ModelRef { provider, model })
     }
 }
@@ -92,6 +92,14 @@ pub fn key(value: Value) -> Checked<String> {
     let key = text(value)?;
     checked_key(&key).map_err(|it| format!("does not do: {it}"))?;
     Ok(key)
+}
+
+/// The same; an empty text is no key, as where a call has no session.
+pub fn key_if_any(value: Value) -> Checked<Option<String>> {
+    match value {
+        Value::String(text) if text.is_empty() => Ok(None),
+        value => key(value).map(Some),
+    }
 }
 
 /// Refuses what cannot be the key of a session.

@@ -245,7 +245,7 @@ fn shown(agent: &config::Agent, registry: &Registry, skills: &Skills) -> Shown {
         agent.tools.iter().filter_map(|it| registry.tool(it)).filter_map(|tool| {
             all.get(&tool.plugin).map(|path| (tool.plugin.clone(), path.clone()))
         });
-    Shown { packages: config::by_name(packages), skills: skills.copies(&agent.skills) }
+    Shown { packages: config::by_name(packages), skills: skills.copies(&skills.of(agent)) }
 }
 
 /// [`Kind::Config`] if a limit on costs could not be kept.

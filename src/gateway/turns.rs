@@ -192,7 +192,7 @@ fn try_run(
     let system = Prompt {
         agent: &agent.name,
         plugin_tools: &engine.toolbox.plugins().context_text(&agent.tools),
-        skills: &engine.skills.context_text(&agent.skills),
+        skills: &engine.skills.context_text(&engine.skills.of(agent)),
         agents_md: notes.as_deref(),
         instructions: agent.instructions.as_deref(),
         session_key: key,

@@ -28,31 +28,31 @@ const PIECE: usize = 64 * 1024;
 
 /// What a child may take.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(crate) struct Bounds {
     /// After which the tree is killed.
-    pub(super) timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Bytes of standard output that are kept.
-    pub(super) stdout: usize,
+    pub(crate) stdout: usize,
     /// Bytes of standard error that are kept.
-    pub(super) stderr: usize,
+    pub(crate) stderr: usize,
 }
 
 /// A child that has ended.
 #[derive(Debug)]
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// 128+n after signal n.
-    pub(super) code: i32,
+    pub(crate) code: i32,
     /// Whether its tree was killed by us, and why.
-    pub(super) killed: Option<Reason>,
+    pub(crate) killed: Option<Reason>,
     /// What it printed.
-    pub(super) stdout: Captured,
+    pub(crate) stdout: Captured,
     /// What it complained of.
-    pub(super) stderr: Captured,
+    pub(crate) stderr: Captured,
 }
 
 /// Why a tree was killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reason {
+pub(crate) enum Reason {
     /// Its time was up.
     Timeout,
     /// The caller went away.
@@ -61,11 +61,11 @@ pub(super) enum Reason {
 
 /// The beginning of a stream and how much was left out after it.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Captured {
+pub(crate) struct Captured {
     /// What was kept.
-    pub(super) bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
     /// Bytes that were read and dropped.
-    pub(super) dropped: u64,
+    pub(crate) dropped: u64,
     limit: usize,
 }
 
@@ -80,7 +80,7 @@ pub struct Asker<'a> {
 
 /// Runs the command to its end. An error means that it was never started, or
 /// that it could not be watched and was killed.
-pub(super) fn run(
+pub(crate) fn run(
     command: &mut Command,
     stdin: Option<&[u8]>,
     bounds: Bounds,

@@ -95,7 +95,7 @@ impl fmt::Display for Unanswered {
 impl Connection {
     /// A conversation, and what is to be written to the plugin; that ends with
     /// the conversation.
-    pub(super) fn open() -> (Arc<Self>, Receiver<Vec<u8>>) {
+    pub fn open() -> (Arc<Self>, Receiver<Vec<u8>>) {
         let (outbox, lines) = bounded(MOST_WAITING);
         let asked = Mutex::new(Asked { slots: HashMap::new(), ended: None });
         (Arc::new(Self { outbox, next_id: AtomicU64::new(1), asked }), lines)

@@ -4,7 +4,7 @@
 
 /// Whether the pattern names this path (`/` between names, none at the
 /// beginning or end).
-pub(super) fn matches(pattern: &str, path: &str) -> bool {
+pub(crate) fn matches(pattern: &str, path: &str) -> bool {
     let anchored = pattern.trim_start_matches("./").trim_start_matches('/').trim_end_matches('/');
     if anchored.contains('/') || pattern.starts_with('/') {
         let pattern: Vec<&str> = anchored.split('/').collect();

@@ -7,9 +7,9 @@
 //! it prints and one that writes to it; of one in TypeScript one more, which
 //! answers what it waits for.
 
-mod complaints;
+pub(super) mod complaints;
 mod greeting;
-mod hearing;
+pub(super) mod hearing;
 mod process;
 mod streams;
 
@@ -21,6 +21,7 @@ use crossbeam_channel::{Receiver, Sender, after, bounded, select};
 use serde_json::{Value, json};
 
 use complaints::Complaints;
+pub(super) use greeting::PROTOCOL;
 pub use greeting::{AnnouncedTool, Greeting};
 use hearing::Hearing;
 pub use process::Launch;

@@ -118,6 +118,7 @@ impl Plugins {
     /// Tells that the gateway runs, once every plugin does or has failed.
     pub fn tell_of_start(&self, cancel: &Cancel) {
         self.hosts.iter().for_each(|it| it.settle(cancel));
+        self.hosts.iter().for_each(|it| self.look_at_skills(it));
         if !cancel.is_cancelled() {
             let (hook, asker) = (Hook::GatewayStarted, Asker { cancel, line: None });
             hooks::tell(self.asked(hook, asker), hook, &json!({}));
@@ -129,6 +130,24 @@ impl Plugins {
         let cancel = Cancel::never();
         let (hook, asker) = (Hook::GatewayShutdown, Asker { cancel: &cancel, line: None });
         hooks::tell(self.asked(hook, asker), hook, &json!({}));
+    }
+
+    /// Sandboxes may run already when a plugin names its skills, so that those
+    /// that its manifest does not name are shown to nobody.
+    fn look_at_skills(&self, host: &Host) {
+        let Ok(Some(session)) = host.look() else { return };
+        let known = |name: &String| {
+            let mut skills = self.registry().skills();
+            skills.any(|(plugin, it)| plugin == host.plugin() && it.name == *name)
+        };
+        let told = session.greeting.beige.iter().flat_map(|it| &it.skills);
+        for name in told.filter(|it| !known(it)) {
+            log::warn!(
+                "plugin '{}' gives the skill `{name}`, which `provides.skills` of its plugin.json \
+                 does not name: no agent is shown it",
+                host.plugin()
+            );
+        }
     }
 
     /// Whether any of them is a server, which alone is asked.

@@ -1,24 +1,28 @@
 //! `plugin.json` as typed values. What a plugin may be called, what its tools
-//! may be called and what they may start is decided here, once, at load. What
-//! this version does not build (channels, skills) is
-//! refused; keys that nobody knows are warnings.
+//! may be called and what they may start is decided here, once, at load. Keys
+//! that nobody knows are warnings.
 
 mod entry;
+mod folderless;
+mod glance;
 mod program;
 mod provides;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
+pub use folderless::{of_builtin, of_command};
+pub(super) use glance::read_json;
+pub use glance::{has_channel, version};
 use program::{argv, find_program, flags};
-use provides::{check_provides, promised};
+pub use provides::SkillEntry;
+use provides::{check_provides, gives_skills, promised};
 
+use crate::plugin::builtins;
 use crate::plugin::fields::{Fields, Findings, kind_of};
 use crate::plugin::hooks::Hook;
 use crate::plugin::settings::Schema;
@@ -48,6 +52,8 @@ pub struct Manifest {
     pub server: Option<Server>,
     /// Hooks that the server is always asked for.
     pub hooks: Vec<Hook>,
+    /// Skills in its folder.
+    pub skills: Vec<SkillEntry>,
     /// Files that its package must not hold, as globs.
     pub private: Vec<String>,
     /// What its configuration must look like.
@@ -122,36 +128,13 @@ pub fn read(folder: &Path) -> Result<Manifest, Vec<String>> {
     let value = read_json(folder).map_err(|it| vec![it])?;
     let folder = folder.canonicalize().map_err(|it| vec![format!("{}: {it}", folder.display())])?;
     let mut findings = Findings::default();
+    let value = builtins::completed(value).map_err(|it| in_file(vec![it]))?;
     let manifest = parse(folder, &value, &mut findings);
     match manifest {
         Some(manifest) if findings.errors.is_empty() => {
             Ok(Manifest { warnings: in_file(findings.warnings), ..manifest })
         }
         _ => Err(in_file(findings.errors)),
-    }
-}
-
-/// The manifest of a server that has none: it runs in `folder` and gives one
-/// tool, which is named as the plugin.
-pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
-    let program = argv.first().map(|it| Path::new(it).display().to_string());
-    let tool = ToolEntry {
-        name: name.to_owned(),
-        description: format!("Tools of the server `{}`", program.unwrap_or_default()),
-        commands: vec![format!("{name} --help")],
-        way: Way::Server,
-        timeout: Duration::from_secs(DEFAULT_TIMEOUT_SECONDS),
-    };
-    Manifest {
-        name: name.to_owned(),
-        folder: folder.to_owned(),
-        tools: vec![tool],
-        server: Some(Server { argv: argv.to_vec(), entry: None, env: BTreeMap::new() }),
-        hooks: Vec::new(),
-        private: Vec::new(),
-        schema: None,
-        default_config: Value::Object(serde_json::Map::new()),
-        warnings: Vec::new(),
     }
 }
 
@@ -164,6 +147,7 @@ pub fn form(folder: &Path) -> &'static str {
         Some("tools") => "run",
         Some(_) => "typescript",
         None if folder.join(entry::INDEX).exists() => "typescript",
+        None if value["provides"]["skills"].is_array() => "skills",
         None => "unknown",
     }
 }
@@ -199,25 +183,6 @@ fn in_file(findings: Vec<String>) -> Vec<String> {
     findings.into_iter().map(|it| format!("plugin.json: {it}")).collect()
 }
 
-/// The `plugin.json` of a folder as it stands.
-pub(super) fn read_json(folder: &Path) -> Result<Value, String> {
-    let file = folder.join("plugin.json");
-    let failed = |it: std::io::Error| format!("read {}: {it}", file.display());
-    let metadata = fs::metadata(&file).map_err(failed)?;
-    // Opening a FIFO would wait for a writer that may never come.
-    if !metadata.is_file() {
-        return Err(format!("{} is not a file", file.display()));
-    }
-    let mut bytes = Vec::new();
-    File::open(&file)
-        .and_then(|it| it.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(failed)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(format!("{} is larger than {MAX_BYTES} bytes", file.display()));
-    }
-    serde_json::from_slice(&bytes).map_err(|it| format!("{}: {it}", file.display()))
-}
-
 fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Manifest> {
     let fields = Fields::of("", value, findings)?;
     fields.warn_of_unknown(
@@ -233,9 +198,8 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
             "command",
             "timeoutSeconds",
             "env",
-            "entry",
-            // Refused below, by name.
             "builtin",
+            "entry",
             // Said by many who write packages; they mean nothing here.
             "version",
             "$schema",
@@ -255,13 +219,14 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
         Some(_) => server_tools(&shared, &fields, findings),
         None => tools(&shared, &fields, findings),
     };
-    let hooks = check_provides(&fields, server.is_some(), findings);
+    let (hooks, skills) = check_provides(&fields, server.is_some(), findings);
     Some(Manifest {
         name: name?,
         folder,
         tools,
         server,
         hooks,
+        skills,
         private: private(&fields, findings),
         schema: schema(&fields, findings),
         default_config: default_config(&fields, findings),
@@ -285,13 +250,13 @@ fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
 /// A plugin of a form that is not built would be loaded and do nothing.
 fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
     let has = |key: &str| fields.get(key).is_some();
-    for key in ["builtin"].into_iter().filter(|it| has(it)) {
-        findings.errors.push(format!(
-            "{key}: not supported by this version; `command`, `entry`, or `tools` with `run`, is"
-        ));
-    }
     let is_typescript = entry::is_there(folder, fields);
-    match (has("tools"), has("command") || is_typescript) {
+    if has("builtin") && (has("tools") || has("command") || has("entry")) {
+        let what = "builtin: a plugin of beige's own has neither `command`, `entry` nor `tools`";
+        findings.errors.push(what.into());
+    }
+    let is_server = has("command") || has("builtin") || is_typescript;
+    match (has("tools") && !has("builtin"), is_server) {
         (true, true) if !is_typescript => findings.errors.push(
             "command: a plugin has either `command` or `tools` with `run`; the server of \
              `command` tells its tools itself, and `provides.tools` names them"
@@ -307,11 +272,17 @@ fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Finding
     if has("tools") || has("command") || has("builtin") || is_typescript {
         return;
     }
-    findings.errors.push("tools: is required, or `command`, or an index.ts".into());
+    if !gives_skills(fields) {
+        findings.errors.push("tools: is required, or `command`, or an index.ts".into());
+    }
 }
 
 /// The server of a plugin, if it has one.
 fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option<Server> {
+    if let Some(name) = fields.text("builtin", findings) {
+        let argv = builtins::argv(&name);
+        return Some(Server { argv, entry: None, env: env(fields, findings) });
+    }
     if entry::is_there(folder, fields) {
         let entry = entry::entry(folder, fields, findings)?;
         return Some(Server { argv: Vec::new(), entry: Some(entry), env: env(fields, findings) });

@@ -3,13 +3,15 @@
 //! that is wrong is said at once. It grants nothing: whether an agent may call
 //! a tool is policy's to say, and every call comes through the toolbox.
 //!
-//! This version knows three forms of plugin. `run`: no code, each call is a
+//! This version knows four forms of plugin. `run`: no code, each call is a
 //! process of its own on the gateway's host ([`run`]). `command`: a server that
 //! is spoken to ([`host`]); one that does not know beige is a plain MCP server
-//! ([`mcp`]). `entry`: a plugin of the TypeScript gateway, which a host makes
+//! ([`mcp`]). `builtin`: a server like any other whose program is beige itself
+//! ([`builtins`]). `entry`: a plugin of the TypeScript gateway, which a host makes
 //! such a server ([`TypeScript`]). [`Plugins`] is all of them at work.
 
 pub mod ask;
+pub mod builtins;
 pub mod channels;
 pub mod connection;
 pub mod hooks;
@@ -20,12 +22,13 @@ pub mod mcp;
 pub mod package;
 pub mod rpc;
 pub mod run;
+pub mod serve;
 pub mod settings;
 pub mod skills;
 
-mod child;
+pub(crate) mod child;
 mod fields;
-mod globs;
+pub(crate) mod globs;
 mod listeners;
 mod plugins;
 mod tree;
@@ -48,7 +51,7 @@ use crate::config::{OnHookFailure, PluginSource};
 use crate::error::{During, Kind, Result};
 use crate::plugin::hooks::Hook;
 use crate::plugin::host::Launch;
-use crate::plugin::manifest::{CORE_TOOLS, Manifest, Way};
+use crate::plugin::manifest::{CORE_TOOLS, Manifest, SkillEntry, Way};
 use crate::plugin::settings::{Schema, merge};
 
 /// Every plugin of the configuration, checked, and the tools they give.
@@ -59,7 +62,8 @@ pub struct Registry {
     order: Vec<String>,
     tools: BTreeMap<String, Tool>,
     warnings: Vec<String>,
-    /// Plugins that are wrong; empty in a registry that is used.
+    /// Plugins that are wrong, or not installed; of a registry that is used the
+    /// latter.
     broken: BTreeSet<String>,
 }
 
@@ -99,6 +103,7 @@ struct Plugin {
     package: Option<PathBuf>,
     server: Option<Launch>,
     hooks: Vec<Hook>,
+    skills: Vec<SkillEntry>,
     on_hook_failure: OnHookFailure,
 }
 
@@ -224,6 +229,13 @@ impl Registry {
         plugin.map_or((&[], OnHookFailure::Refuse), |it| (&it.hooks, it.on_hook_failure))
     }
 
+    /// The skills that lie in the folders of plugins, each with its plugin.
+    fn skills(&self) -> impl Iterator<Item = (&str, &SkillEntry)> {
+        let of_plugin = |name: &'_ String| self.plugins.get_key_value(name);
+        let plugins = self.order.iter().filter_map(of_plugin);
+        plugins.flat_map(|(name, it)| it.skills.iter().map(|skill| (name.as_str(), skill)))
+    }
+
     /// Brings every package up to date with its plugin's folder, and makes the
     /// folders of those that have none. Safe while sandboxes have it mounted,
     /// and beside another process that does the same.
@@ -243,11 +255,29 @@ impl Registry {
     /// `false` for a plugin that is wrong.
     fn add(&mut self, entry: &config::Plugin, home: &Home, findings: &mut Findings) -> bool {
         let at = KeyPath::from(["plugins", &entry.name]);
-        let path = at.key("path");
+        let path = match entry.source {
+            PluginSource::Builtin(_) => at.key("builtin"),
+            _ => at.key("path"),
+        };
+        if install::absent::folder(entry).is_some() {
+            let name = &entry.name;
+            let source = entry.installed_from.as_deref().unwrap_or_default();
+            let begin = install::absent::NOT_INSTALLED;
+            let what = format!(
+                "{begin}: a gateway installs it from {source} when it starts, and \
+                 `beige plugins update {name}` does now"
+            );
+            findings.warn(&path, what.as_str());
+            self.warnings.push(format!("{path}: {what}"));
+            return false;
+        }
         let manifest = match &entry.source {
             PluginSource::Folder(folder) => manifest::read(folder),
             PluginSource::Command(argv) => {
                 Ok(manifest::of_command(&entry.name, argv, &home.plugin_files(&entry.name)))
+            }
+            PluginSource::Builtin(builtin) => {
+                manifest::of_builtin(&entry.name, builtin, &home.plugin_files(&entry.name))
             }
         };
         let manifest = match manifest {
@@ -337,6 +367,7 @@ impl Registry {
             package,
             server,
             hooks: manifest.hooks,
+            skills: manifest.skills,
             on_hook_failure: entry.on_hook_failure,
         };
         self.plugins.insert(entry.name.clone(), plugin);

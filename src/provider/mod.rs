@@ -54,6 +54,7 @@ use serde_json::Value;
 pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
 pub use fault::{Failure, Fault};
 pub use health::{Condition, Cooling, HIDDEN_REFUSALS, Health, cooling_of};
+pub(crate) use http::certificates;
 pub use large::LargePlace;
 pub use origin::Origin;
 pub use pool::Load;

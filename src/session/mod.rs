@@ -29,7 +29,7 @@ pub use context::compaction_note;
 pub use conversation::Conversation;
 pub use entry::{Body, Entry, Header};
 pub use estimate::{tokens_of, tokens_of_text};
-pub use history::{Page, Told};
+pub use history::{Page, Told, tell_backwards};
 pub use keyed::Keyed;
 pub use list::{Listed, Which};
 pub use settings::LARGEST_OF_ONE;

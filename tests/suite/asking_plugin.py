@@ -6,6 +6,8 @@
     p begin METHOD PARAMS    the same without waiting; the answer is lost
     p cancel METHOD PARAMS   asks, takes its word back once it was told an event
     p die METHOD PARAMS      asks, and ends once it was told an event
+    p odd METHOD PARAMS      asks with odd values in place of each parameter, and
+                             prints how many were answered by a result, by an error
 """
 
 import json
@@ -53,6 +55,25 @@ def ask(method, params, until_event=False):
             return id, told
 
 
+ODD = [None, True, 7, -1, 1e300, 2**70, "", "\0", "\u2028\n", "x" * 20000, [], [[]], [7], {},
+       {"a": {"b": [None]}}, {"provider": [], "modelId": {}}, [{"role": "user", "content": [{}]}]]
+
+
+def ask_oddly(method, sound):
+    results = errors = 0
+    for name in [*sound, "unknown"]:
+        for value in ODD:
+            _, told = ask(method, {**sound, name: value})
+            if "error" in told:
+                errors += 1
+                assert told["error"]["code"] in (-32602, -32000), told
+                assert 0 < len(told["error"]["message"]) < 5000, told
+            else:
+                results += 1
+                assert isinstance(told["result"], dict), told
+    return f"{results} {errors}\n"
+
+
 def tool(id, params):
     what, method, *rest = params["args"]
     wanted = json.loads(rest[0]) if rest else {}
@@ -63,6 +84,11 @@ def tool(id, params):
         notice = {"requestId": id, "tool": method, "params": wanted}
         say({"jsonrpc": "2.0", "method": "beige/toolStart", "params": notice})
         return answer(id, {"output": ""})
+    if what == "odd":
+        try:
+            return answer(id, {"output": ask_oddly(method, wanted)})
+        except AssertionError as wrong:
+            return answer(id, {"output": f"{method}: {wrong}", "exitCode": 1})
     if what == "begin":
         begin(method, wanted)
         return answer(id, {"output": "begun\n"})
@@ -79,6 +105,8 @@ def hook(id, params):
     """Asks back while it is asked, where a prompt says so."""
     event = params["event"]
     result = {}
+    with open("heard.jsonl", "a", encoding="utf-8") as heard:
+        heard.write(json.dumps([params["hook"], event["sessionKey"]]) + "\n")
     if params["hook"] == "prePrompt":
         result = {"message": event["message"]}
         if event["message"].startswith("ask me"):

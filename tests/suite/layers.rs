@@ -23,7 +23,7 @@ const LAYERS: [&[&str]; 13] = [
     &["tool"],
     &["turn"],
     &["gateway"],
-    &["channel"],
+    &["channel", "builtin"],
     &["cli"],
 ];
 

@@ -306,6 +306,14 @@ fn settings_of_a_session_are_checked_and_bounded() {
     let own = result(&world, "session/model.get", json!({"sessionKey": "p:1"}));
     assert_eq!(own["model"], json!({"provider": "p", "modelId": "m"}));
     result(&world, "session/model.clear", json!({"sessionKey": "p:1"}));
+    result(&world, "session/new", json!({"sessionKey": "p:3", "agentName": "a"}));
+    for model in [json!({"provider": "p", "model": "m", "thinkingLevel": "low"}), Value::Null] {
+        let params = json!({"sessionKey": "p:3", "settings": {"model": model}});
+        let told = result(&world, "session/settings.update", params);
+        let want =
+            if model.is_null() { Value::Null } else { json!({"provider": "p", "modelId": "m"}) };
+        assert_eq!(told["settings"]["model"], want);
+    }
     let own = result(&world, "session/settings.get", json!({"sessionKey": "p:1"}));
     assert_eq!(own["settings"], json!({"mine": {"a": 1}}));
     let other = json!({"sessionKey": "p:1", "agentName": "a", "provider": "p", "modelId": "x"});
@@ -550,4 +558,83 @@ fn a_channel_that_does_not_run_takes_nothing_and_a_start_of_a_tool_is_logged() {
     world.sh("p toolStart nested").expect(0);
     let log = world.gateway_log();
     assert!(log.contains("p: `nested` starts within a call in `socket:a`"), "{log}");
+}
+
+#[test]
+fn who_does_something_to_a_session_is_not_told_of_it() {
+    let server = ModelServer::answering(|_| says("fine"));
+    let hooks = r#""hooks": ["sessionCreated", "sessionDisposed", "modelSwitched"],"#;
+    let world = asking(&server, hooks, "fallbackModels: [{ provider: 'p', model: 'n' }],");
+    let own = json!({"sessionKey": "p:1", "agentName": "a"});
+    result(&world, "session/create", own.clone());
+    result(&world, "session/new", own);
+    let model = json!({"sessionKey": "p:1", "provider": "p", "modelId": "n"});
+    result(&world, "session/model.set", model);
+    result(&world, "session/dispose", json!({"sessionKey": "p:1"}));
+    world.post("/api/agents/a/sessions/new", &json!({"sessionKey": "api:1"}));
+    let heard = fs::read_to_string(world.root.join("p/heard.jsonl")).expect("it was told");
+    assert_eq!(heard, "[\"sessionCreated\", \"api:1\"]\n");
+}
+
+#[test]
+fn odd_values_are_refused_and_harm_nobody() {
+    let server = ModelServer::answering(|_| says("fine"));
+    let world = asking(&server, "", "");
+    let pid = world.gateway_pid();
+    let model = || json!({"provider": "p", "modelId": "m"});
+    let of = |key: &str| json!({"sessionKey": key});
+    let sound = [
+        (
+            "prompt",
+            json!({"sessionKey": "p:1", "agentName": "a", "message": "go", "channel": "p",
+            "replyTo": {"channel": "p", "address": 1}, "model": model(), "stream": false,
+            "parentSessionKey": null}),
+        ),
+        ("session/create", json!({"sessionKey": "p:2", "agentName": "a", "metadata": {}})),
+        ("session/list", json!({"agentName": "a", "includeToolSessions": true})),
+        ("session/listKeys", json!({"agentName": "a", "includeToolSessions": true})),
+        ("session/get", of("p:1")),
+        ("session/usage", of("p:1")),
+        ("session/abort", of("p:1")),
+        ("session/steer", json!({"sessionKey": "p:1", "text": "x"})),
+        ("session/dispose", of("p:1")),
+        ("session/settings.update", json!({"sessionKey": "p:1", "settings": {}})),
+        ("session/metadata.set", json!({"sessionKey": "p:1", "key": "k", "value": 1})),
+        ("session/metadata.get", json!({"sessionKey": "p:1", "key": "k"})),
+        (
+            "session/model.set",
+            json!({"sessionKey": "p:1", "agentName": "a", "provider": "p", "modelId": "m"}),
+        ),
+        (
+            "tools/invoke",
+            json!({"tool": "notes", "args": ["list"], "agentName": "a",
+            "sessionContext": {"sessionKey": "p:1"}}),
+        ),
+        ("tools/invoke", json!({"tool": "exec", "args": {"command": "true"}, "agentName": "a"})),
+        (
+            "channels/send",
+            json!({"channel": "p", "chatId": "1", "threadId": "1", "text": "x",
+            "parseMode": "html"}),
+        ),
+        (
+            "llm/prompt",
+            json!({"provider": "p", "modelId": "m", "systemPrompt": "s",
+            "messages": [{"role": "user", "content": "x"}], "maxTokens": 9,
+            "thinkingLevel": "off"}),
+        ),
+        ("model/health", model()),
+        ("config/get", json!({})),
+    ];
+    for (method, params) in sound {
+        let told = world.sh(&format!("p odd beige/{method} '{params}'")).expect(0).text();
+        let errors = told.split_whitespace().last().and_then(|it| it.parse::<u32>().ok());
+        assert!(errors > Some(10), "{method}: {told}");
+    }
+    assert_eq!(world.gateway_pid(), pid);
+    // A plugin need not give a system prompt; a turn always has one.
+    let violations = server.take_violations();
+    assert!(
+        violations.iter().all(|it| it.contains("messages[0] is of role user")),
+        "{violations:?}"
+    );
 }

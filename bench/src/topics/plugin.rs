@@ -20,7 +20,8 @@ const CALLS: u32 = 20;
 pub(super) fn measure(options: &Options) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for &runtime in Runtime::here(options) {
-        let house = House::started(options, runtime, 1)?;
+        let mut house = House::new(options, runtime, 1)?.with_servers()?;
+        house.start()?;
         rows.extend(in_house(options, runtime, &house)?);
     }
     Ok(rows)
@@ -35,20 +36,23 @@ fn in_house(options: &Options, runtime: Runtime, house: &House) -> Result<Vec<Ro
         inside(format!("{name}: a process in the sandbox (`env true`)"), "env true"),
         inside(format!("{name}: a tool whose program does nothing"), "least"),
         inside(format!("{name}: `notes list`, a shell script"), "notes list"),
+        inside(format!("{name}: `kv list`, a server in Python"), "kv list"),
+        inside(format!("{name}: `sessions list`, a built-in plugin"), "sessions list"),
         Variant::new("`true` on the host, the program of the tool that does nothing", || {
             run("true", &[])
         }),
     ];
     let times = rounds::times(options.rounds(20), &mut variants)?;
-    let (alone, loops) = (&times[0], &times[1..4]);
+    let (Some(host), Some(alone)) = (times.last(), times.first()) else { return Ok(Vec::new()) };
     let mut rows = Vec::new();
-    for (variant, times) in variants[1..4].iter().zip(loops) {
+    for (variant, times) in variants.iter().zip(&times).skip(1).take(times.len() - 2) {
         // Of one round each: a slow moment of the machine is in both.
         let each = times.iter().zip(alone).map(|(all, none)| (all - none) / f64::from(CALLS));
         rows.extend(Spread::of(each).map(|it| Row::new(&variant.what, Unit::Milliseconds, it)));
     }
-    let host = Spread::of(times[4].iter().copied());
-    rows.extend(host.map(|it| Row::new(&variants[4].what, Unit::Milliseconds, it)));
+    let what = variants.last().map_or("", |it| &it.what);
+    let host = Spread::of(host.iter().copied());
+    rows.extend(host.map(|it| Row::new(what, Unit::Milliseconds, it)));
     Ok(rows)
 }
 

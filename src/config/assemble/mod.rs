@@ -6,7 +6,7 @@
 mod agent;
 mod gateway;
 mod provider;
-mod proxy;
+pub(crate) mod proxy;
 mod sandbox;
 mod skill;
 
@@ -80,7 +80,7 @@ impl<'a> Assembly<'a> {
         self.compare_workspaces(&agents, &config);
         self.compare_log(&root.get("gateway").get("logFile").path, &config);
         self.compare_access(&agents, &config);
-        self.compare_skills(&root.get("skills"), &config);
+        self.compare_shown(root, &config);
         config
     }
 
@@ -112,29 +112,37 @@ impl<'a> Assembly<'a> {
                 Some("allow") => OnHookFailure::Allow,
                 _ => OnHookFailure::Refuse,
             },
+            installed_from: node.get("_source").text().map(str::to_owned),
         }
     }
 
-    /// A folder, or the command of a server; one of them.
+    /// A folder, the command of a server, or the name of one inside the binary;
+    /// one of them.
     fn plugin_source(&mut self, node: &Node<'_>) -> PluginSource {
-        let command = node.get("command");
-        let path = node.get("path");
-        match (path.value.is_null(), command.value.is_null()) {
-            (true, true) => {
-                let what = "needs `path`, a folder with plugin.json, or `command`, a server";
+        let [path, command, builtin] = ["path", "command", "builtin"].map(|it| node.get(it));
+        let given: Vec<&Node<'_>> =
+            [&path, &command, &builtin].into_iter().filter(|it| !it.value.is_null()).collect();
+        match given[..] {
+            [_] => {}
+            [] => {
+                let what = "needs `path`, a folder with plugin.json, `command`, a server, or \
+                            `builtin`, the name of a plugin of beige's own";
                 self.refuse(&node.path, what);
             }
-            (false, false) => self.refuse(
-                &command.path,
-                "a plugin has either `path` or `command`; a `plugin.json` names its own command",
+            [_, second, ..] => self.refuse(
+                &second.path,
+                "a plugin has one of `path`, `command` and `builtin`; a `plugin.json` names its \
+                 own command",
             ),
-            (true, false) => {
-                let argv = command.texts().into_iter().map(Into::into).collect();
-                return PluginSource::Command(self.server_command(argv, &command));
-            }
-            (false, true) => {}
         }
-        PluginSource::Folder(self.expanded(&path).unwrap_or_default())
+        if !path.value.is_null() {
+            return PluginSource::Folder(self.expanded(&path).unwrap_or_default());
+        }
+        if let Some(name) = builtin.value.as_str() {
+            return PluginSource::Builtin(name.to_owned());
+        }
+        let argv = command.texts().into_iter().map(Into::into).collect();
+        PluginSource::Command(self.server_command(argv, &command))
     }
 
     /// A program that is named by its path is resolved.

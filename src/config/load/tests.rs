@@ -214,7 +214,11 @@ fn one_unknown_key_is_a_warning_and_no_agents_are_an_error() {
     check_refused("/agents", json!({}), "agents: must hold at least one entry");
     check_refused("/plugins", json!({"p": {}}), "plugins.p: needs `path`, a folder");
     let both = json!({"p": {"path": "p", "command": ["x"]}});
-    check_refused("/plugins", both, "plugins.p.command: a plugin has either `path` or `command`");
+    check_refused(
+        "/plugins",
+        both,
+        "plugins.p.command: a plugin has one of `path`, `command` and `builtin`",
+    );
     let empty = json!({"p": {"command": []}});
     check_refused("/plugins", empty, "plugins.p.command: must begin with a program");
     check_refused("/gateway", json!([]), "gateway: expected an object, found an array");

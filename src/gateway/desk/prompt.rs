@@ -5,7 +5,9 @@ use serde_json::{Value, json};
 
 use super::{Answered, Asked, Method, Trouble};
 use crate::error::{Error, Kind};
-use crate::gateway::fields::{Checked, Fields, any, key, model, name, object, text, yes_or_no};
+use crate::gateway::fields::{
+    Checked, Fields, any, key, key_if_any, model, name, object, text, yes_or_no,
+};
 use crate::gateway::{Detail, PromptRequest};
 use crate::plugin::connection::Matter;
 use crate::turn::TurnEvent;
@@ -30,7 +32,7 @@ fn prompt(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
     let channel = fields.optional("channel", name)?;
     let reply_to = fields.optional("replyTo", reply_to)?;
     let is_streamed = fields.optional("stream", yes_or_no)?.unwrap_or(false);
-    let parent = fields.optional("parentSessionKey", key)?;
+    let parent = fields.optional("parentSessionKey", key_if_any)?.flatten();
     let request = PromptRequest {
         agent: fields.required("agentName", name)?,
         message: fields.required("message", text)?,
@@ -99,19 +101,18 @@ fn waits_for_itself(asked: &Asked<'_>, session: &str) -> Trouble {
     Error::new(Kind::Conflict, what).into()
 }
 
-/// Notes where the conversation takes place, for who looks at its settings.
+/// Notes where an answer is wanted, for who looks at the session's settings.
+/// Others, of which each may have a session of its own, leave nothing there.
 fn keep_places(
     asked: &Asked<'_>,
     session: &str,
     channel: Option<String>,
     reply_to: Option<Value>,
 ) -> Result<(), Trouble> {
-    let places = [("channel", channel.map(Value::from)), ("replyTo", reply_to)];
-    let places = places.into_iter().filter_map(|(name, it)| Some((name.to_owned(), it?)));
-    let places: serde_json::Map<_, _> = places.collect();
-    if !places.is_empty() {
-        asked.engine().store.change_own_settings(session, places, crate::clock::now())?;
-    }
+    let Some(reply_to) = reply_to else { return Ok(()) };
+    let channel = channel.map(|it| ("channel".to_owned(), it.into()));
+    let places = channel.into_iter().chain([("replyTo".to_owned(), reply_to)]).collect();
+    asked.engine().store.change_own_settings(session, places, crate::clock::now())?;
     Ok(())
 }
 

@@ -126,7 +126,10 @@ fn usage(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
 }
 
 fn is_active(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
-    Ok(json!({"active": asked.handle.is_busy(&fields.required("sessionKey", key)?)}))
+    let session = fields.required("sessionKey", key)?;
+    // A one-shot has no hub that would be busy.
+    let runs = asked.engine().bills.is_waited_for(&session, |_| true);
+    Ok(json!({"active": runs || asked.handle.is_busy(&session)}))
 }
 
 fn abort(asked: &Asked<'_>, fields: &mut Fields) -> Answered {

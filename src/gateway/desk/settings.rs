@@ -50,10 +50,13 @@ fn get(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
 
 fn update(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
     let session = fields.required("sessionKey", key)?;
-    let settings = fields.required("settings", settings)?;
-    if let Some(wanted) = settings.get("model").filter(|it| !it.is_null()) {
+    let mut settings = fields.required("settings", settings)?;
+    let wanted = settings.remove("model");
+    if let Some(wanted) = wanted.as_ref().filter(|it| !it.is_null()) {
         // Chosen as any front end chooses it: only among the agent's models.
-        choose(asked, &session, None, &model(wanted.clone())?)?;
+        choose(asked, &session, None, &chosen(wanted.clone())?)?;
+    } else {
+        settings.extend(wanted.map(|it| ("model".to_owned(), it)));
     }
     let now = asked.engine().store.change_own_settings(&session, settings, now())?;
     Ok(json!({"settings": now}))
@@ -67,7 +70,7 @@ fn settings(value: Value) -> Checked<Map<String, Value>> {
         let checked = match name.as_str() {
             "verbose" | "streaming" => yes_or_no(value).map(drop),
             "thinkingLevel" => level(value).map(drop),
-            "model" => model(value).map(drop),
+            "model" => chosen(value).map(drop),
             "replyTo" => reply_to(value).map(drop),
             "channel" => self::name(value).map(drop),
             "metadata" => object(value).map(drop),
@@ -76,6 +79,17 @@ fn settings(value: Value) -> Checked<Map<String, Value>> {
         within(name, checked)?;
     }
     Ok(settings)
+}
+
+/// A model, also as programs for the TypeScript gateway name it: `{provider,
+/// model}`, with a level of thinking that is the agent's to say here.
+fn chosen(value: Value) -> Checked<ModelRef> {
+    let mut fields = object(value)?;
+    fields.remove("thinkingLevel");
+    if let Some(model) = fields.remove("model") {
+        fields.entry("modelId").or_insert(model);
+    }
+    model(Value::Object(fields))
 }
 
 fn clear(asked: &Asked<'_>, fields: &mut Fields) -> Answered {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Answered, Asked, Method};
 use crate::error::{Error, Kind};
-use crate::gateway::fields::{Fields, each, key, list, name, object, text};
+use crate::gateway::fields::{Fields, each, key_if_any, list, name, object, text};
 use crate::policy;
 use crate::tool::PluginCall;
 
@@ -22,7 +22,7 @@ fn invoke(asked: &Asked<'_>, fields: &mut Fields) -> Answered {
     let tool = fields.required("tool", name)?;
     let context = fields.optional("sessionContext", object)?.unwrap_or_default();
     let mut context = Fields::any(context);
-    let session = context.optional("sessionKey", key)?;
+    let session = context.optional("sessionKey", key_if_any)?.flatten();
     let named = fields.optional("agentName", name)?;
     let named = match named {
         Some(agent) => Some(agent),

@@ -27,7 +27,7 @@ const KEPT_LINES: usize = 5;
 const KEPT_BYTES: usize = 1024;
 
 /// What one plugin complains of.
-pub(super) struct Complaints {
+pub(in crate::plugin) struct Complaints {
     plugin: String,
     redactor: Redactor,
     lines: Lines,
@@ -41,7 +41,7 @@ pub(super) struct Complaints {
 
 impl Complaints {
     /// Of that plugin.
-    pub(super) fn of(plugin: &str, redactor: &Redactor) -> Self {
+    pub(in crate::plugin) fn of(plugin: &str, redactor: &Redactor) -> Self {
         Self {
             plugin: plugin.to_owned(),
             redactor: redactor.clone(),
@@ -55,14 +55,14 @@ impl Complaints {
     }
 
     /// The next piece of its standard error.
-    pub(super) fn take(&mut self, piece: &[u8]) {
+    pub(in crate::plugin) fn take(&mut self, piece: &[u8]) {
         let mut found = Vec::new();
         self.lines.take(piece, &mut |line| found.push(line));
         found.into_iter().for_each(|it| self.line(it));
     }
 
     /// No more comes; what was printed last, on one line, or nothing.
-    pub(super) fn end(mut self) -> String {
+    pub(in crate::plugin) fn end(mut self) -> String {
         let mut found = Vec::new();
         self.lines.end(&mut |line| found.push(line));
         found.into_iter().for_each(|it| self.line(it));
@@ -71,7 +71,7 @@ impl Complaints {
     }
 
     /// Something about the plugin that is no line of it; bounded likewise.
-    pub(super) fn note(&mut self, what: &str) {
+    pub(in crate::plugin) fn note(&mut self, what: &str) {
         self.look_at_the_clock();
         self.noted += 1;
         if self.noted <= MOST_NOTES {
@@ -81,7 +81,7 @@ impl Complaints {
 
     /// Something that the plugin says otherwise than on standard error;
     /// bounded as if it were a line of that.
-    pub(super) fn say(&mut self, level: log::Level, text: &str) {
+    pub(in crate::plugin) fn say(&mut self, level: log::Level, text: &str) {
         if log::log_enabled!(target: "plugin", level) && self.may_log() {
             let text = self.redactor.mask(text).replace(char::is_control, " ");
             let text: String = text.chars().take(LONGEST_LINE).collect();

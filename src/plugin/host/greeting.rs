@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 /// The version of MCP that we speak. A server may answer with another one; of
 /// what beige uses, none has changed.
-pub(super) const PROTOCOL: &str = "2025-06-18";
+pub(in crate::plugin) const PROTOCOL: &str = "2025-06-18";
 
 /// What we send with `initialize`.
 pub(super) fn ours() -> Value {
@@ -37,6 +37,8 @@ pub struct Announced {
     pub hooks: Vec<String>,
     /// Its channel, if it is one.
     pub channel: Option<AnnouncedChannel>,
+    /// The names of its skills.
+    pub skills: Vec<String>,
 }
 
 /// A channel as the plugin that is one describes it; it has the plugin's name.
@@ -68,6 +70,7 @@ impl Greeting {
             channel: beige["channel"].as_object().map(|it| AnnouncedChannel {
                 supports_messaging: it.get("supportsMessaging") == Some(&Value::Bool(true)),
             }),
+            skills: list(&beige["skills"]).map(|it| text(&it["name"])).collect(),
         });
         Self { server, beige }
     }
@@ -114,6 +117,7 @@ mod tests {
             }],
             hooks: vec!["prePrompt".into()],
             channel: Some(AnnouncedChannel { supports_messaging: true }),
+            skills: vec!["notes".into()],
         };
         let beige = json!({
             "version": 1,
@@ -123,6 +127,7 @@ mod tests {
             ],
             "hooks": ["prePrompt", null],
             "channel": {"supportsMessaging": true},
+            "skills": [{"name": "notes", "path": "./notes", "description": "How to keep notes"}],
         });
         check(
             json!({"capabilities": {"experimental": {"beige": beige}}}),

@@ -25,7 +25,7 @@ const MOST_REQUESTS: usize = 32;
 const TOLD: usize = 200;
 
 /// The ears for one process of a plugin.
-pub(super) struct Hearing {
+pub(in crate::plugin) struct Hearing {
     plugin: String,
     redactor: Redactor,
     connection: Arc<Connection>,
@@ -42,7 +42,7 @@ type Open = Mutex<HashMap<String, Canceller>>;
 
 impl Hearing {
     /// For that conversation.
-    pub(super) fn of(
+    pub(in crate::plugin) fn of(
         plugin: &str,
         redactor: &Redactor,
         connection: Arc<Connection>,
@@ -63,14 +63,18 @@ impl Hearing {
 
     /// The next piece of what the plugin prints. An error is a breach after
     /// which nothing it says can be trusted to be whole.
-    pub(super) fn take(&mut self, piece: &[u8], complaints: &mut Complaints) -> Result<(), String> {
+    pub(in crate::plugin) fn take(
+        &mut self,
+        piece: &[u8],
+        complaints: &mut Complaints,
+    ) -> Result<(), String> {
         let mut found = Vec::new();
         self.lines.take(piece, &mut |line| found.push(line));
         found.into_iter().try_for_each(|it| self.line(it, complaints))
     }
 
     /// Nothing more comes: who waits for an answer is told why.
-    pub(super) fn end(self, why: &str) {
+    pub(in crate::plugin) fn end(self, why: &str) {
         self.connection.end(why);
     }
 

@@ -13,6 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::{During, Error, Kind, Result};
+use crate::plugin::builtins::THIS_PROGRAM;
 use crate::plugin::child::{never_block, not_started};
 use crate::plugin::{TypeScript, tree};
 
@@ -42,6 +43,9 @@ impl Launch {
             return Err(Error::new(Kind::Config, "its command is empty"));
         };
         let mut command = Command::new(program);
+        if program == THIS_PROGRAM {
+            command.arg0("beige");
+        }
         command.args(args).current_dir(&self.folder).env_clear();
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         Ok(command)

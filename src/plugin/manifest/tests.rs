@@ -70,6 +70,7 @@ fn a_small_manifest_is_read_with_its_defaults() {
         tools: vec![tool],
         server: None,
         hooks: Vec::new(),
+        skills: Vec::new(),
         private: Vec::new(),
         schema: None,
         default_config: json!({}),
@@ -206,17 +207,26 @@ fn time_limits_and_variables_have_their_bounds() {
 }
 
 #[test]
-fn forms_that_are_not_built_are_refused() {
-    check(
-        json!({"builtin": "git"}),
-        &["builtin: not supported by this version; `command`, `entry`, or `tools` with `run`, is"],
-    );
+fn what_no_form_can_have_is_refused() {
     check(json!({"tools": null}), &["tools: is required, or `command`, or an index.ts"]);
     check(
         json!({"provides": {"tools": ["p"], "channel": true, "hooks": ["prePrompt"], "skills": []}}),
         &[
             "provides.channel: only a server can be a channel: it needs `command` or `entry`",
             "provides.hooks: only a server can be asked for hooks: it needs `command` or `entry`",
+        ],
+    );
+    let odd = json!(["A", {"path": "x"}, {"name": "y", "path": "../y"}, {"name": "z", "path": "."},
+        "ok", "ok", 7]);
+    check(
+        json!({"provides": {"tools": ["p"], "skills": odd}}),
+        &[
+            "provides.skills[0]: \"A\" is no name of a skill",
+            "provides.skills[1].name: is required",
+            "provides.skills[2]: its path leads out of the plugin's folder",
+            "provides.skills[3]: its path leads out of the plugin's folder",
+            "provides.skills[5]: `ok` is there twice",
+            "provides.skills[6]: must be an object, is a number",
         ],
     );
     check(json!({"provides": {"tools": ["p"], "channel": false, "hooks": [], "skills": []}}), &[]);
@@ -368,5 +378,23 @@ fn hooks_of_a_server_are_known_by_their_names() {
     check_server(
         hooks(json!("prePrompt")),
         &["provides.hooks: must be an array of strings, is a string"],
+    );
+}
+
+#[test]
+fn a_folder_can_name_a_builtin_plugin_and_say_what_is_its_own() {
+    let text = r#"{"name": "p", "builtin": "spawn", "description": "D", "private": ["x"]}"#;
+    let (_scratch, manifest) = read_text(text);
+    let manifest = manifest.unwrap_or_else(|it| panic!("{it:?}"));
+    let argv = ["/proc/self/exe", "plugin-run", "spawn"].map(OsString::from);
+    assert_eq!(manifest.server.map(|it| it.argv), Some(argv.into()));
+    let told = |it: &ToolEntry| (it.name.clone(), it.description.clone(), it.commands.len());
+    assert_eq!(manifest.tools.iter().map(told).collect::<Vec<_>>(), [("p".into(), "D".into(), 3)]);
+    let known = builtins::names().collect::<Vec<_>>().join(", ");
+    let want = "builtin: there is no built-in plugin `spwan`; did you mean `spawn`?; there are";
+    check_server(json!({"builtin": "spwan"}), &[&format!("{want} {known}")]);
+    check(
+        json!({"builtin": "spawn"}),
+        &["builtin: a plugin of beige's own has neither `command`, `entry` nor `tools`"],
     );
 }
