@@ -193,7 +193,7 @@ fn what_fails_leaves_folder_and_configuration_as_they_were() {
     check(&folder, "`out` is refused: a link that leads out");
     fs::remove_file(folder.join("out")).expect("removed");
     fs::write(folder.join("plugin.json"), r#"{"name": "hello", "builtin": "x"}"#).expect("written");
-    check(&folder, "builtin: not supported by this version");
+    check(&folder, "builtin: there is no built-in plugin `x`");
     write_plugin(&world, "src", "hello", "one");
 
     // The entry cannot be written: what is in its place goes again.
