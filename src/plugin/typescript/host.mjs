@@ -389,7 +389,13 @@ process.stdin.on("end", () => process.exit(0));
 
 // Deno is given an import map and strips types by itself; bun knows both.
 if (globalThis.Bun) {
-  const exports = { ...publicNames() };
+  const exports = {
+    formatChannelError,
+    formatTelegramError,
+    isAllModelsExhausted,
+    formatAllModelsExhaustedError,
+    getErrorTag,
+  };
   const setup = (build) => build.module(PACKAGE, () => ({ exports, loader: "object" }));
   globalThis.Bun.plugin({ name: "beige", setup });
 } else if (!globalThis.Deno && module.registerHooks) {
@@ -461,16 +467,6 @@ function withoutUnusedImports(source) {
 }
 
 // ---- What plugins import from the package ---------------------------------
-
-function publicNames() {
-  return {
-    formatChannelError,
-    formatTelegramError,
-    isAllModelsExhausted,
-    formatAllModelsExhaustedError,
-    getErrorTag,
-  };
-}
 
 function messageOf(error) {
   return String(error?.message ?? error);
