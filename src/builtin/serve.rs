@@ -31,9 +31,9 @@ pub fn run(
 }
 
 /// Where the gateway's requests are answered.
-struct Counter {
-    manifest: Value,
-    builtin: Box<dyn Builtin>,
+pub(super) struct Counter {
+    pub(super) manifest: Value,
+    pub(super) builtin: Box<dyn Builtin>,
 }
 
 /// The parameters of `beige/tool`.
@@ -58,7 +58,7 @@ impl Desk for Counter {
         }
     }
 
-    fn notice(&self, _: &str, _: &str, _: &Value) {}
+    fn notice(&self, _: &str, _: &Connection, _: &str, _: &Value) {}
 }
 
 impl Counter {
@@ -81,13 +81,15 @@ impl Counter {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{BufRead, BufReader, Write};
-    use std::os::unix::net::UnixStream;
     use std::time::Duration;
 
     use super::*;
     use crate::builtin::Answer;
-    use crate::worker::Worker;
+    use crate::builtin::tests::Gateway;
+
+    fn asks() -> Gateway {
+        Gateway::start("asks", Box::new(Asks))
+    }
 
     /// Asks the gateway for what its argument says, and prints the answer.
     struct Asks;
@@ -101,53 +103,9 @@ mod tests {
         }
     }
 
-    /// A gateway that is played by a test.
-    struct Gateway {
-        input: UnixStream,
-        output: BufReader<UnixStream>,
-        _life: Worker,
-    }
-
-    impl Gateway {
-        fn start() -> Self {
-            let (ours, theirs) = UnixStream::pair().expect("a pair");
-            let manifest = json!({"name": "asks", "description": "D", "commands": ["asks X"]});
-            let desk = Counter { manifest, builtin: Box::new(Asks) };
-            let life = Worker::spawn("life", move || {
-                let output = theirs.try_clone().expect("a clone");
-                serve::serve("asks", Arc::new(desk), theirs, output).expect("a conversation");
-            });
-            let output = BufReader::new(ours.try_clone().expect("a clone"));
-            output.get_ref().set_read_timeout(Some(Duration::from_secs(60))).expect("a deadline");
-            Self { input: ours, output, _life: life.expect("a thread") }
-        }
-
-        fn say(&mut self, message: Value) {
-            self.input.write_all(format!("{message}\n").as_bytes()).expect("written");
-        }
-
-        fn hear(&mut self) -> Value {
-            let mut line = String::new();
-            self.output.read_line(&mut line).expect("a line");
-            serde_json::from_str(&line).unwrap_or_else(|it| panic!("{it}: {line:?}"))
-        }
-
-        fn call(&mut self, id: u32, method: &str) {
-            self.say(json!({"id": id, "method": "beige/tool", "params": {"tool": "asks",
-                "args": [method], "context": {"agentName": "a", "sessionKey": "api:a:x",
-                "channel": "api", "agentDir": "/a", "workspaceDir": "/a/w", "cwd": ""}}}));
-        }
-    }
-
-    impl Drop for Gateway {
-        fn drop(&mut self) {
-            let _ = self.input.shutdown(std::net::Shutdown::Write);
-        }
-    }
-
     #[test]
     fn it_greets_and_answers_what_it_knows() {
-        let mut gateway = Gateway::start();
+        let mut gateway = asks();
         gateway.say(json!({"id": 1, "method": "initialize", "params": {}}));
         let tool = json!({"name": "asks", "description": "D", "commands": ["asks X"]});
         let greeted = gateway.hear();
@@ -165,10 +123,10 @@ mod tests {
 
     #[test]
     fn calls_ask_the_gateway_at_the_same_time_and_are_answered_in_any_order() {
-        let mut gateway = Gateway::start();
-        gateway.call(7, "first");
+        let mut gateway = asks();
+        gateway.call(7, &["first"]);
         let first = gateway.hear();
-        gateway.call(8, "second");
+        gateway.call(8, &["second"]);
         let second = gateway.hear();
         assert_eq!((&first["method"], &second["method"]), (&json!("first"), &json!("second")));
         gateway.say(json!({"id": second["id"], "result": 2}));
@@ -181,8 +139,8 @@ mod tests {
 
     #[test]
     fn a_call_that_is_called_off_calls_off_what_it_asked() {
-        let mut gateway = Gateway::start();
-        gateway.call(7, "slow");
+        let mut gateway = asks();
+        gateway.call(7, &["slow"]);
         let asked = gateway.hear()["id"].clone();
         gateway.say(json!({"method": "notifications/cancelled", "params": {"requestId": 7}}));
         let told = gateway.hear();
@@ -194,8 +152,8 @@ mod tests {
 
     #[test]
     fn the_end_of_the_input_ends_all_that_is_worked_on() {
-        let mut gateway = Gateway::start();
-        (0..5).for_each(|it| gateway.call(it, "slow"));
+        let mut gateway = asks();
+        (0..5).for_each(|it| gateway.call(it, &["slow"]));
         (0..5).for_each(|_| drop(gateway.hear()));
         // Dropping it waits for the end of the conversation.
     }

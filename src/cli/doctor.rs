@@ -7,6 +7,7 @@ mod gateway;
 mod home;
 mod providers;
 mod sandboxes;
+mod tools;
 
 use std::path::PathBuf;
 use std::thread;
@@ -24,6 +25,7 @@ use super::{
 use crate::clock::now;
 use crate::config::{Config, Finding as ConfigFinding, HOSTS_OWN_NETWORK, Home, Report, Severity};
 use crate::error::{Error, Result};
+use crate::plugin::install::absent::NOT_INSTALLED;
 use crate::provider::cooling_of;
 use crate::sandbox::containers::Engine;
 use crate::secret::Redactor;
@@ -133,6 +135,7 @@ fn examine(invocation: &Invocation) -> Result<Vec<Check>> {
     // Each agent's own line says so.
     report.findings.retain(|it| it.message != HOSTS_OWN_NETWORK);
     let mut checks = of_report(&report);
+    checks.extend(tools::check(&patient));
     checks.extend(home::check(&patient));
     checks.extend(slow_checks(&patient)?);
     let redactor = Redactor::new();
@@ -266,6 +269,7 @@ fn of_finding(report: &Report, finding: &ConfigFinding) -> Check {
         Severity::Warning => Status::Warning,
     };
     let fix = match report.file.exists() {
+        true if finding.message.starts_with(NOT_INSTALLED) => "start a gateway, or update it",
         true => "change it there; `beige config check` says whether it is sound",
         false => "make a first one with `beige setup`, or name another with --config",
     };

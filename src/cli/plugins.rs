@@ -3,6 +3,7 @@
 //! configuration that counts is changed by its text, so that all a person wrote
 //! in it stays.
 
+mod describe;
 mod import;
 mod install;
 mod list;
@@ -49,18 +50,22 @@ pub(super) const COMMAND: Command = Command {
 
 const HELP: &str = "\
 Usage: beige plugins list [--json]
-       beige plugins install FOLDER|ARCHIVE.tar.gz [--force] [--yes]
+       beige plugins install SOURCE [--force] [--yes]
        beige plugins update [NAME]
        beige plugins remove NAME [--force]
        beige plugins import FILE [--force]
 
-list     the plugins of the configuration: their tools, which agents have them,
-         where they lie, and what is wrong with them
+list     the plugins of the configuration: what they give, which agents have
+         them, where they lie and came from, and what is wrong with them
   --json         as one JSON array
-install  shows what every plugin in a folder or archive provides and may do,
-         copies it to ~/.beige/plugins, and adds an entry to the configuration,
-         whose comments and layout stay. An entry that is there keeps its settings
-update   copies installed plugins anew from where they came from: NAME, or all
+install  shows what every plugin in a source provides and may do, copies it to
+         ~/.beige/plugins, and adds an entry to the configuration, whose
+         comments and layout stay. An entry that is there keeps its settings.
+         SOURCE is one of
+           FOLDER, ARCHIVE.tar.gz
+           npm:NAME[@VERSION], a tag or a range such as ^1.2 in place of VERSION
+           github:OWNER/REPOSITORY[/FOLDER][#BRANCH], a tag or commit as well
+update   fetches installed plugins anew from where they came from: NAME, or all
 remove   takes the entry out of the configuration, and the folder away if it was
          installed there. Refused while an agent still names the plugin
 import   adds an entry for each server of an mcp.json, as editors keep it
@@ -134,7 +139,9 @@ fn parse(invocation: &mut Invocation) -> Result<Request> {
     Ok(match known.name {
         "list" => Request::List { json: words.json },
         "install" => Request::Install {
-            source: operand("what to install, a folder or a .tar.gz")?,
+            source: operand(
+                "what to install: a folder, a .tar.gz, npm:NAME or github:OWNER/REPOSITORY",
+            )?,
             consent: Consent { force: words.force, yes: words.yes },
         },
         "update" => Request::Update { name: words.operand },
@@ -235,7 +242,10 @@ mod tests {
         check("import -f x", Ok(Request::Import { file: "x".into(), force: true }));
         check("import", Err("say which file to import, an mcp.json"));
         check("remove", Err("say which plugin to remove"));
-        check("install", Err("say what to install, a folder or a .tar.gz"));
+        check(
+            "install",
+            Err("say what to install: a folder, a .tar.gz, npm:NAME or github:OWNER/REPOSITORY"),
+        );
         check("", Err("say `list`, `install`, `update`, `remove` or `import`"));
         check("remove x y", Err("`y` is one argument too many for `beige plugins`"));
         check("list x", Err("`x` is one argument too many for `beige plugins`"));

@@ -209,7 +209,7 @@ fn request(
         format!("cli:{agent}:{}-{}", crate::clock::now().compact(), std::process::id())
     });
     let channel = "cli".to_owned();
-    Ok(PromptRequest { agent, message, session_key: Some(session), model, channel })
+    Ok(PromptRequest { agent, message, session_key: Some(session), model, channel, parent: None })
 }
 
 fn read_prompt() -> Result<String> {

@@ -146,11 +146,11 @@ fn is_long(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::COMMANDS;
+    use crate::cli::{COMMANDS, HIDDEN};
 
     #[test]
     fn the_help_tells_of_every_flag_and_action() {
-        for command in COMMANDS {
+        for command in COMMANDS.iter().chain(HIDDEN) {
             for flag in command.own_flags() {
                 assert!(!command.told_of(flag).is_empty(), "{}: {:?}", command.name, flag.names);
             }
@@ -163,7 +163,7 @@ mod tests {
 
     #[test]
     fn the_table_has_every_flag_of_the_help() {
-        for command in COMMANDS {
+        for command in COMMANDS.iter().chain(HIDDEN) {
             let known: Vec<&str> = command.long_flags().collect();
             let words = command.help.split(|it: char| !it.is_alphanumeric() && it != '-');
             for word in words.filter(|it| it.starts_with("--") && it.len() > 2) {

@@ -37,6 +37,7 @@ mod substitute;
 mod sample;
 
 pub use amend::{amend, as_written, folder_of, literal};
+pub(crate) use assemble::proxy::of_environment as proxy_of_environment;
 pub use edit::{Draft, Written};
 pub use home::Home;
 pub use json_schema::json_schema;

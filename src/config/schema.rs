@@ -180,7 +180,8 @@ const PLUGIN: &[Field] = &[
     optional("config", Shape::Free).or("{}"),
     optional("onHookFailure", Shape::OneOf(&["refuse", "allow"])).or("\"refuse\""),
     optional("enabled", Shape::Flag).or("true"),
-    // Where it was installed from: for `beige plugins update`, and nobody else.
+    // Where it was installed from: for `beige plugins update`, and for a gateway
+    // that misses it.
     optional("_source", Shape::Text),
 ];
 

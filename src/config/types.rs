@@ -212,6 +212,8 @@ pub struct Plugin {
     pub config: Value,
     /// What it means that it does not answer as a guard.
     pub on_hook_failure: OnHookFailure,
+    /// Where it was installed from; `None` for a person's own.
+    pub installed_from: Option<String>,
 }
 
 /// What it means that a plugin that guards something does not answer.

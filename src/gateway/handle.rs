@@ -20,7 +20,7 @@ use crate::error::{During, Error, Kind, Result};
 use crate::provider::Cooling;
 use crate::provider::facts::ModelCard;
 use crate::sandbox::Exit;
-use crate::tool::{Answer, Call, Caller, CommandCall, CoreCall, Equipment, Streams};
+use crate::tool::{Answer, Call, Caller, CommandCall, CoreCall, Equipment, PluginCall, Streams};
 use crate::turn::TurnEvent;
 use crate::usage;
 use crate::worker::Cancel;
@@ -137,6 +137,20 @@ impl Handle {
         let default_timeout = limits.map(|it| it.http_exec_timeout).unwrap_or_default();
         let call = CoreCall { tool: tool.to_owned(), params, default_timeout };
         let call = Call::Core(call, &mut |_| ());
+        self.engine.toolbox.run(&self.caller(agent, session_key)?, call, cancel)
+    }
+
+    /// Calls a tool of a plugin on behalf of an agent.
+    pub(super) fn call_plugin_tool(
+        &self,
+        agent: &str,
+        call: PluginCall,
+        session_key: Option<&str>,
+        cancel: &Cancel,
+    ) -> Result<Answer> {
+        self.require_agent(agent)?;
+        let _entered = self.engine.running.enter(cancel)?;
+        let call = Call::Plugin(call, None);
         self.engine.toolbox.run(&self.caller(agent, session_key)?, call, cancel)
     }
 
@@ -275,6 +289,32 @@ impl Handle {
         let work = Work::answer(self.engine.checked(request)?);
         turns::run(&self.engine, &work, events, cancel);
         Ok(())
+    }
+
+    /// A prompt from its beginning to its end, which is told to `each` but for
+    /// the last event. With a hub it waits in line as any other; without one it
+    /// runs on this thread.
+    pub(super) fn prompt_through(
+        &self,
+        request: PromptRequest,
+        detail: Detail,
+        each: &mut dyn FnMut(TurnEvent),
+        cancel: &Cancel,
+    ) -> Result<TurnEvent> {
+        let mut last = None;
+        if self.engine.hub.is_some() {
+            last = self.prompt(request, detail)?.follow(each, cancel);
+        } else {
+            let mut tell = |event: TurnEvent| match event.is_last() {
+                true => last = Some(event),
+                false => each(event),
+            };
+            self.prompt_here(request, &mut tell, cancel)?;
+        }
+        last.ok_or_else(|| match cancel.is_cancelled() {
+            true => Error::new(Kind::Cancelled, "the prompt was called off"),
+            false => Error::new(Kind::Internal, "the turn broke off without an answer"),
+        })
     }
 
     /// Reads the audit log; `each` says whether to go on.

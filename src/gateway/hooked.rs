@@ -94,11 +94,11 @@ impl Handle {
                 })
             }
             Said::Created => {
-                plugins.tell_of_session(Hook::SessionCreated, &at, cancel);
+                plugins.tell_of_session(Hook::SessionCreated, &at, None, cancel);
                 Ok(Made::Nothing)
             }
             Said::Disposed => {
-                plugins.tell_of_session(Hook::SessionDisposed, &at, cancel);
+                plugins.tell_of_session(Hook::SessionDisposed, &at, None, cancel);
                 Ok(Made::Nothing)
             }
         }
@@ -163,34 +163,42 @@ impl Engine {
     ) -> Result<()> {
         let key = request.session_key.as_deref().unwrap_or_default();
         if conversation.is_new() {
-            self.tell_of_session(Hook::SessionCreated, &agent.name, key, cancel);
+            self.tell_of_session(Hook::SessionCreated, &agent.name, key, None, cancel);
         }
         let Some(wanted) = &request.model else { return Ok(()) };
         let chosen = self.store.chosen_model(key)?;
         let usual = &from_choice(agent, chosen.as_ref())[0].model;
         let before = conversation.session().model().unwrap_or(usual);
         if before != wanted && chosen.as_ref() != Some(wanted) {
-            self.tell_of_choice(&agent.name, key, before, wanted, cancel);
+            self.tell_of_choice(&agent.name, key, (before, wanted), None, cancel);
         }
         Ok(())
     }
 
-    /// Tells that a session was made or removed.
-    pub(super) fn tell_of_session(&self, hook: Hook, agent: &str, key: &str, cancel: &Cancel) {
-        self.toolbox.plugins().tell_of_session(hook, &occasion(agent, key), cancel);
+    /// Tells that a session was made or removed; not the plugin by which it was.
+    pub(super) fn tell_of_session(
+        &self,
+        hook: Hook,
+        agent: &str,
+        key: &str,
+        by: Option<&str>,
+        cancel: &Cancel,
+    ) {
+        self.toolbox.plugins().tell_of_session(hook, &occasion(agent, key), by, cancel);
     }
 
-    /// Tells that a person chose another model.
+    /// Tells that another model was chosen, from the first to the second; not
+    /// the plugin by which it was.
     pub(super) fn tell_of_choice(
         &self,
         agent: &str,
         key: &str,
-        from: &ModelRef,
-        to: &ModelRef,
+        (from, to): (&ModelRef, &ModelRef),
+        by: Option<&str>,
         cancel: &Cancel,
     ) {
         let switch = ModelSwitch { from, to, reason: SwitchReason::User };
-        self.toolbox.plugins().tell_of_switch(&switch, &occasion(agent, key), cancel);
+        self.toolbox.plugins().tell_of_switch(&switch, &occasion(agent, key), by, cancel);
     }
 }
 

@@ -3,11 +3,13 @@
 //! ask; front ends only translate. A gateway serves until it is told to stop;
 //! a one-shot builds the same engine for one agent and one call.
 
+mod bills;
 mod busy;
 mod chat;
 mod config_in_use;
 pub mod daemon;
 mod desk;
+pub mod fields;
 mod figures;
 mod handle;
 mod hooked;
@@ -92,6 +94,7 @@ pub(crate) struct Engine {
     redactor: Redactor,
     running: Running,
     busy: busy::Busy,
+    bills: bills::Bills,
     meter: meter::Meter,
     /// What each model call took.
     usage: usage::Book,
@@ -138,13 +141,15 @@ impl Engine {
             warn_at_start(&equipment, &providers);
         }
         let health = provider::Health::new(&config.home, redactor.clone());
-        let desk: Arc<dyn Desk> = Arc::new(PluginDesk::new(redactor.clone()));
         // Work in the background is a gateway's affair.
         let data_dir = (*only == Only::All).then(|| config.home.data());
-        let plugins = Plugins::new(registry, &desk, &redactor, data_dir);
-        let toolbox = Toolbox::new(equipment, plugins, audit.clone(), redactor.clone(), socket);
-        Ok(Arc::new(Self {
-            toolbox: Arc::new(toolbox),
+        Ok(Arc::new_cyclic(|engine| Self {
+            toolbox: {
+                let desk: Arc<dyn Desk> = Arc::new(PluginDesk::new(engine, redactor.clone()));
+                let plugins = Plugins::new(registry, &desk, &redactor, data_dir);
+                let (audit, redactor) = (audit.clone(), redactor.clone());
+                Arc::new(Toolbox::new(equipment, plugins, audit, redactor, socket))
+            },
             skills,
             store: Store::new(config.home.clone()),
             usage: usage::Book::new(config.home.clone()),
@@ -155,6 +160,7 @@ impl Engine {
             redactor,
             running: Running::default(),
             busy: busy::Busy::default(),
+            bills: bills::Bills::default(),
             meter: meter::Meter::default(),
             reload_trouble: Mutex::default(),
             started: Instant::now(),
@@ -239,7 +245,7 @@ fn shown(agent: &config::Agent, registry: &Registry, skills: &Skills) -> Shown {
         agent.tools.iter().filter_map(|it| registry.tool(it)).filter_map(|tool| {
             all.get(&tool.plugin).map(|path| (tool.plugin.clone(), path.clone()))
         });
-    Shown { packages: config::by_name(packages), skills: skills.copies(&agent.skills) }
+    Shown { packages: config::by_name(packages), skills: skills.copies(&skills.of(agent)) }
 }
 
 /// [`Kind::Config`] if a limit on costs could not be kept.
@@ -292,6 +298,8 @@ impl Gateway {
 
 impl Drop for Gateway {
     fn drop(&mut self) {
+        // What plugins ask holds the engine: it must not be theirs to end it.
+        self.handle.engine.toolbox.plugins().stop();
         if let Err(error) = self.handle.engine.audit.flush() {
             log::warn!("{error}");
         }

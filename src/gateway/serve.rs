@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use signal_hook::consts::SIGTERM;
@@ -22,10 +22,15 @@ use super::socket::Reception;
 use super::{Engine, Only, Sockets, wake};
 use crate::config::Config;
 use crate::error::{During, Error, Kind, Result};
+use crate::plugin::install::{Net, absent};
 use crate::worker::{self, Cancel};
 
 /// How long a start waits for a prompt that holds the home.
 const HOME_LIMIT: Duration = Duration::from_secs(30);
+
+/// How long all plugins together may take to be installed at a start: half of
+/// what is waited for one.
+const INSTALL_LIMIT: Duration = Duration::from_secs(30);
 
 /// Name of an agent's socket in its folder.
 const SOCKET: &str = "gateway.sock";
@@ -125,6 +130,7 @@ impl Round<'_> {
         let Fresh { config, redactor, in_use } = fresh;
         let doors = bind(&config)?;
         let api_socket = config.home.api_socket();
+        install_absent(&config);
         let hub_sender = Some(self.events.clone());
         let engine = Engine::build(config, &Only::All, redactor, None, hub_sender)?;
         if let Some(error) = &self.trouble {
@@ -139,6 +145,7 @@ impl Round<'_> {
         let front = (self.front.start)(handle, doors, &engine.config)?;
         let waking = wake::start(&engine)?;
         engine.toolbox.plugins().start();
+        let _plugins = StopPlugins(&engine);
         let starting = Starting::begin(&engine)?;
         if let Err(error) = in_use.leave(&engine.config.home) {
             log::warn!("one-shots cannot see which configuration is served: {error}");
@@ -162,6 +169,25 @@ impl Round<'_> {
         log::info!("the gateway has stopped");
         Ok(ended)
     }
+}
+
+/// Stops the plugins, whatever way a round ends: what one of them asks holds the
+/// engine meanwhile, and must not be the last to.
+struct StopPlugins<'a>(&'a Engine);
+
+impl Drop for StopPlugins<'_> {
+    fn drop(&mut self) {
+        self.0.toolbox.plugins().stop();
+    }
+}
+
+/// Installs the plugins that were installed once and are not there. Where that
+/// fails the gateway starts without them.
+fn install_absent(config: &Config) {
+    let environment = |name: &str| std::env::var_os(name);
+    let deadline = Instant::now() + INSTALL_LIMIT;
+    let net = Net { environment: &environment, deadline, progress: &|_| () };
+    absent::install(&config.plugins, &config.home, &net);
 }
 
 /// Binds the port and `api.sock`; an old `api.sock` is nobody's, since the

@@ -1,6 +1,8 @@
 //! What front ends ask about stored sessions. The files are the truth: nothing
 //! of them is held here, and whoever works on one has it locked.
 
+use serde_json::{Map, Value};
+
 use super::Handle;
 use super::turns::from_choice;
 use crate::clock::now;
@@ -18,6 +20,8 @@ pub enum SessionChange {
     New {
         /// The key.
         key: String,
+        /// What programs note with it; what is noted already stays without.
+        metadata: Option<Map<String, Value>>,
     },
     /// A key gets one of the agent's older sessions.
     Resume {
@@ -74,15 +78,25 @@ impl Handle {
     /// Changes an agent's sessions; answers the session as it then is, or as
     /// it was before it was removed.
     pub fn change_session(&self, agent: &str, change: &SessionChange) -> Result<Listed> {
+        self.change_session_by(None, agent, change)
+    }
+
+    /// The same by a plugin, which is not told of it.
+    pub(super) fn change_session_by(
+        &self,
+        by: Option<&str>,
+        agent: &str,
+        change: &SessionChange,
+    ) -> Result<Listed> {
         self.require_agent(agent)?;
         let _entered = self.engine.running.enter(&Cancel::never())?;
         let store = &self.engine.store;
         let found = match change {
-            SessionChange::New { key } => {
-                let fresh = store.start_anew(key, agent, now())?;
+            SessionChange::New { key, metadata } => {
+                let fresh = store.start_with(key, agent, metadata.clone(), now())?;
                 store.clear_settings(key, now())?;
                 let cancel = Cancel::never();
-                self.engine.tell_of_session(Hook::SessionCreated, agent, key, &cancel);
+                self.engine.tell_of_session(Hook::SessionCreated, agent, key, by, &cancel);
                 fresh
             }
             SessionChange::Resume { key, id } => store.resume(key, agent, id, now())?,
@@ -96,7 +110,7 @@ impl Handle {
                     store.clear_settings(key, now())?;
                 }
                 let (key, cancel) = (before.key.as_deref().unwrap_or_default(), Cancel::never());
-                self.engine.tell_of_session(Hook::SessionDisposed, agent, key, &cancel);
+                self.engine.tell_of_session(Hook::SessionDisposed, agent, key, by, &cancel);
                 return Ok(before);
             }
         };
@@ -107,6 +121,17 @@ impl Handle {
     /// calls the session is taken as by [`crate::session::Store::key_of`]; the
     /// model must be one that the agent may use.
     pub fn choose_model(&self, agent: &str, session_key: &str, model: &ModelRef) -> Result<()> {
+        self.choose_model_by(None, agent, session_key, model)
+    }
+
+    /// The same by a plugin, which is not told of it.
+    pub(super) fn choose_model_by(
+        &self,
+        by: Option<&str>,
+        agent: &str,
+        session_key: &str,
+        model: &ModelRef,
+    ) -> Result<()> {
         self.require_agent(agent)?;
         let _entered = self.engine.running.enter(&Cancel::never())?;
         let key = self.engine.store.key_of(agent, session_key)?;
@@ -116,7 +141,8 @@ impl Handle {
         let agent = self.engine.config.agents.get(agent);
         let usual = agent.map(|it| (it, &from_choice(it, before.as_ref())[0].model));
         if let Some((agent, before)) = usual.filter(|(_, it)| *it != model) {
-            self.engine.tell_of_choice(&agent.name, &key, before, model, &Cancel::never());
+            let cancel = Cancel::never();
+            self.engine.tell_of_choice(&agent.name, &key, (before, model), by, &cancel);
         }
         Ok(())
     }

@@ -185,7 +185,7 @@ fn answer(line: &[u8], stream: &UnixStream, desk: &Desk) -> Response {
     };
     let done = match desk.running.take(stream, &desk.stop) {
         Some(_slot) => {
-            desk.toolbox.run(&caller, Call::Plugin(call, stream.as_fd()), &Cancel::never())
+            desk.toolbox.run(&caller, Call::Plugin(call, Some(stream.as_fd())), &Cancel::never())
         }
         None => Err(Error::new(Kind::Busy, "the gateway is stopping; nothing was run")),
     };

@@ -7,8 +7,8 @@ use crate::clock;
 use crate::config::ModelRef;
 use crate::message::Usage;
 use crate::provider::Fault;
-use crate::turn::ModelCallEnd;
-use crate::usage::Call;
+use crate::turn::{Bill, ModelCallEnd};
+use crate::usage::{Call, Role};
 
 impl Engine {
     /// Counts a call that an agent made in a session. What a call took is noted
@@ -21,11 +21,41 @@ impl Engine {
         end: &ModelCallEnd,
     ) {
         self.meter.model_call_ended(model, end);
+        self.note_call(None, agent, session, model, end);
+    }
+
+    /// The same in a turn, which another may pay for.
+    pub(super) fn turn_call_ended(
+        &self,
+        bill: &Bill,
+        agent: &str,
+        model: &ModelRef,
+        end: &ModelCallEnd,
+    ) {
+        self.meter.model_call_ended(model, end);
+        bill.charge(&end.usage);
+        let payer = bill.payer();
+        let role = match end.role {
+            Role::Main if payer.is_some() => Role::Subagent,
+            role => role,
+        };
+        self.note_call(payer, agent, bill.session(), model, &ModelCallEnd { role, ..end.clone() });
+    }
+
+    fn note_call(
+        &self,
+        payer: Option<&str>,
+        agent: &str,
+        session: &str,
+        model: &ModelRef,
+        end: &ModelCallEnd,
+    ) {
         let is_priced = self.providers.facts(model).cost.is_some();
         let call = call(agent, session, model, end, is_priced);
         // A client's word may be a secret by mistake.
-        let session = call.session.as_deref().map(|it| self.redactor.mask(it).into_owned());
-        self.usage.note(&Call { session, ..call });
+        let masked = |it: &str| self.redactor.mask(it).into_owned();
+        let session = call.session.as_deref().map(masked);
+        self.usage.note(&Call { session, billed_to: payer.map(masked), ..call });
     }
 }
 
@@ -35,6 +65,7 @@ fn call(agent: &str, session: &str, model: &ModelRef, end: &ModelCallEnd, is_pri
         ts: clock::now().to_string(),
         agent: agent.to_owned(),
         session: Some(session.to_owned()).filter(|it| !it.is_empty()),
+        billed_to: None,
         provider: model.provider.clone(),
         model: model.model.clone(),
         role: end.role,

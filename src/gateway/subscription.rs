@@ -8,7 +8,7 @@ use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crossbeam_channel::{Receiver, Sender, unbounded};
+use crossbeam_channel::{Receiver, Sender, select, unbounded};
 
 use crate::turn::TurnEvent;
 use crate::worker::{Cancel, Canceller};
@@ -97,6 +97,26 @@ impl Subscription {
             left_out: 0,
         };
         (subscriber, Self { events, canceller }, cancel)
+    }
+
+    /// Shows each event but the last, which it gives; `None` if the turn broke
+    /// off without one, and if `cancel` calls it off.
+    pub fn follow(&self, each: &mut dyn FnMut(TurnEvent), cancel: &Cancel) -> Option<TurnEvent> {
+        loop {
+            select! {
+                recv(self.events) -> told => {
+                    let event = told.ok()?.take();
+                    if event.is_last() {
+                        return Some(event);
+                    }
+                    each(event);
+                }
+                recv(cancel.gone()) -> _ => {
+                    self.call_off();
+                    return None;
+                }
+            }
+        }
     }
 
     /// Calls the turn off, or the prompt that still waits for its turn.

@@ -31,6 +31,8 @@ pub struct PromptRequest {
     pub model: Option<ModelRef>,
     /// Where it comes from.
     pub channel: String,
+    /// The session whose turn asks, by an agent's tool: it pays.
+    pub parent: Option<String>,
 }
 
 /// What is done in a session; one at a time.
@@ -71,6 +73,14 @@ impl Work {
             session: session.to_owned(),
             steering: Arc::new(Steering::closed()),
             task: Task::Compact,
+        }
+    }
+
+    /// The session whose turn pays for it, if another does.
+    fn parent(&self) -> Option<&str> {
+        match &self.task {
+            Task::Answer(request) => request.parent.as_deref(),
+            Task::Compact => None,
         }
     }
 
@@ -149,7 +159,12 @@ fn try_run(
         return Err(Error::new(Kind::Missing, format!("there is no agent `{}`", work.agent)));
     };
     let Some(equipment) = engine.toolbox.equipment().get(&work.agent) else {
-        return Err(Error::new(Kind::Internal, "the agent has no sandbox in this process"));
+        let what = format!(
+            "without a gateway a process has the sandbox of one agent, and not that of `{}`; \
+             `beige gateway start` starts one",
+            work.agent
+        );
+        return Err(Error::new(Kind::Busy, what));
     };
     let key = &work.session;
     let prompted = match &work.task {
@@ -163,16 +178,21 @@ fn try_run(
         },
     };
     let mut conversation = engine.store.open(key, &agent.name, clock::now())?;
+    if let Some(parent) = work.parent() {
+        let depth = engine.store.depth(parent)?.saturating_add(1);
+        engine.store.set_depth(key, depth, clock::now())?;
+    }
     if let Task::Answer(request) = &work.task {
         engine.tell_of_beginning(request, agent, &conversation, cancel)?;
     }
+    let open = engine.bills.open(key, work.parent());
     let choices: Vec<&ModelChoice> = from_choice(agent, wanted);
     let model = &choices[0].model;
     let notes = workspace_notes(&equipment.sandbox, cancel);
     let system = Prompt {
         agent: &agent.name,
         plugin_tools: &engine.toolbox.plugins().context_text(&agent.tools),
-        skills: &engine.skills.context_text(&agent.skills),
+        skills: &engine.skills.context_text(&engine.skills.of(agent)),
         agents_md: notes.as_deref(),
         instructions: agent.instructions.as_deref(),
         session_key: key,
@@ -181,7 +201,7 @@ fn try_run(
     }
     .text();
     let counted = |model: &ModelRef, end: &ModelCallEnd| {
-        engine.model_call_ended(&agent.name, key, model, end);
+        engine.turn_call_ended(&open.bill, &agent.name, model, end);
     };
     let caller = caller(agent, key, model);
     let hands = Equipped::new(&engine.toolbox, &engine.audit, caller, &counted);
@@ -196,6 +216,7 @@ fn try_run(
         health: &engine.health,
         hands: &hands,
         steering: &work.steering,
+        bill: &open.bill,
         redactor: &engine.redactor,
     };
     match &work.task {

@@ -218,10 +218,10 @@ impl AgentView {
             model: ModelView::of(&agent.primary),
             fallback_models: agent.fallbacks.iter().map(ModelView::of).collect(),
             tools: agent.tools.clone(),
-            skills: agent.skills.clone(),
+            skills: skills.of(agent),
             workspace_dir: agent.workspace.display().to_string(),
             tool_context: plugins.context_text(&agent.tools),
-            skill_context: skills.context_text(&agent.skills),
+            skill_context: skills.context_text(&skills.of(agent)),
         }
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::Tool;
-use super::connection::Unanswered;
+use super::connection::{Matter, Unanswered};
 use super::host::Session;
 use super::run::{Asker, Context, Output, RunCall, TIMED_OUT, check_args};
 use crate::error::{Error, Kind, Result};
@@ -43,7 +43,8 @@ pub fn call(
         config: call.config,
         context: &call.context,
     };
-    match session.connection.ask("beige/tool", &params, tool.timeout, asker) {
+    let matter = Matter::Tool(call.context.session_key.clone());
+    match session.connection.ask_about(matter, "beige/tool", &params, tool.timeout, asker) {
         Ok(answer) => output(tool, answer, call, cap),
         Err(Unanswered::Late(patience)) => Ok(late(patience.as_secs())),
         Err(unanswered) => Err(error(tool, &unanswered)),

@@ -42,9 +42,21 @@ struct Asked {
     ended: Option<String>,
 }
 
+/// What a request of ours is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Matter {
+    /// A call of a tool, in that session; empty without one.
+    Tool(String),
+    /// A hook, in that session.
+    Hook(String),
+    /// Anything else.
+    Other,
+}
+
 /// Where one answer goes.
 #[derive(Debug)]
 struct Slot {
+    matter: Matter,
     outcome: Mutex<Option<Result<Value, Unanswered>>>,
     /// Readable once there is an outcome.
     bell: OwnedFd,
@@ -97,13 +109,25 @@ impl Connection {
         patience: Duration,
         asker: Asker<'_>,
     ) -> Result<Value, Unanswered> {
+        self.ask_about(Matter::Other, method, params, patience, asker)
+    }
+
+    /// The same, and as long as it waits it is known what the plugin works on.
+    pub fn ask_about(
+        &self,
+        matter: Matter,
+        method: &str,
+        params: &impl Serialize,
+        patience: Duration,
+        asker: Asker<'_>,
+    ) -> Result<Value, Unanswered> {
         let until = Instant::now() + patience;
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let line = rpc::request(id, method, params).map_err(|_| Unanswered::TooLong)?;
         if line.len() > LONGEST {
             return Err(Unanswered::TooLong);
         }
-        let place = self.take_place(id)?;
+        let place = self.take_place(id, matter)?;
         select! {
             send(self.outbox, line) -> sent => {
                 if sent.is_err() {
@@ -135,15 +159,7 @@ impl Connection {
     /// Answers a request of the plugin; a result that is too long becomes an
     /// error that says so.
     pub(super) fn answer(&self, id: &Value, outcome: &Result<Value, Refusal>) {
-        let too_long =
-            || Err(Refusal::new(rpc::FAILED, format!("the answer is longer than {LONGEST} bytes")));
-        let line = match rpc::answer(id, outcome) {
-            Ok(line) if line.len() <= LONGEST => Ok(line),
-            _ => rpc::answer(id, &too_long()),
-        };
-        if let Ok(line) = line {
-            let _ = self.outbox.send_timeout(line, NOTICE_PATIENCE);
-        }
+        let _ = self.outbox.send_timeout(rpc::bounded_answer(id, outcome), NOTICE_PATIENCE);
     }
 
     /// An answer has come; one that nobody waits for is left.
@@ -167,15 +183,29 @@ impl Connection {
         }
     }
 
+    /// Whether the plugin works on something of that kind now.
+    pub fn works_on(&self, matter: &Matter) -> bool {
+        self.locked().slots.values().any(|it| it.matter == *matter)
+    }
+
+    /// The session of the call of a tool that we asked for under that id, while
+    /// it runs.
+    pub fn session_of_call(&self, id: u64) -> Option<String> {
+        match &self.locked().slots.get(&id)?.matter {
+            Matter::Tool(session) => Some(session.clone()),
+            Matter::Hook(_) | Matter::Other => None,
+        }
+    }
+
     /// Number of requests that wait for an answer.
     pub fn waiting(&self) -> usize {
         self.locked().slots.len()
     }
 
-    fn take_place(&self, id: u64) -> Result<Place<'_>, Unanswered> {
+    fn take_place(&self, id: u64, matter: Matter) -> Result<Place<'_>, Unanswered> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = bell.map_err(|it| system(it.into()))?;
-        let slot = Arc::new(Slot { outcome: Mutex::new(None), bell });
+        let slot = Arc::new(Slot { matter, outcome: Mutex::new(None), bell });
         let mut asked = self.locked();
         if let Some(why) = &asked.ended {
             return Err(Unanswered::Ended(why.clone()));
@@ -345,6 +375,29 @@ mod tests {
             |it| it.contains("notifications/cancelled") && it.contains("\"requestId\":1")
         ));
         assert_eq!(connection.waiting(), 0);
+    }
+
+    #[test]
+    fn what_a_plugin_works_on_is_known_until_it_has_answered() {
+        let (connection, lines) = Connection::open();
+        let matter = Matter::Tool("s".into());
+        std::thread::scope(|scope| {
+            let ask = || {
+                let cancel = Cancel::never();
+                let asker = Asker { cancel: &cancel, line: None };
+                connection.ask_about(matter.clone(), "m", &json!({}), PATIENCE, asker)
+            };
+            let asked = scoped(scope, "ask", ask).ok();
+            assert_eq!(next_id(&lines), Some(1));
+            assert!(connection.works_on(&matter));
+            assert!(!connection.works_on(&Matter::Hook("s".into())));
+            assert_eq!(connection.session_of_call(1).as_deref(), Some("s"));
+            assert_eq!(connection.session_of_call(2), None);
+            connection.answered(1, Ok(json!(1)));
+            assert!(asked.and_then(|it| it.join().ok()).is_some_and(|it| it.is_ok()));
+        });
+        assert!(!connection.works_on(&matter));
+        assert_eq!(connection.session_of_call(1), None);
     }
 
     #[test]

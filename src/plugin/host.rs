@@ -4,7 +4,8 @@
 //! of which ends with an error that says what the plugin printed last.
 //!
 //! Threads, per plugin: its life, and while a process runs one that reads what
-//! it prints and one that writes to it.
+//! it prints and one that writes to it; of one in TypeScript one more, which
+//! answers what it waits for.
 
 pub(super) mod complaints;
 mod greeting;
@@ -24,13 +25,14 @@ pub(super) use greeting::PROTOCOL;
 pub use greeting::{AnnouncedTool, Greeting};
 use hearing::Hearing;
 pub use process::Launch;
-use process::Process;
+use process::{Pipes, Process};
 use streams::{Over, Streams};
 
 use super::connection::{Connection, Unanswered};
 use super::mcp::server::Server;
 use super::rpc::Refusal;
 use super::run::Asker;
+use super::typescript::{self, Served};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;
 use crate::worker::{Cancel, Canceller, Worker};
@@ -57,7 +59,7 @@ pub trait Desk: Send + Sync {
     fn request(&self, request: &Request<'_>) -> Result<Value, Refusal>;
 
     /// Hears a notice; must not wait.
-    fn notice(&self, plugin: &str, method: &str, params: &Value);
+    fn notice(&self, plugin: &str, connection: &Connection, method: &str, params: &Value);
 }
 
 /// A request of a plugin.
@@ -291,7 +293,7 @@ impl Shared {
     /// From a process's start to its end; `starting` is cut once it answers.
     fn one_process(&self, starting: &mut Option<Sender<()>>) -> Ended {
         let (connection, lines) = Connection::open();
-        let (process, mut streams) = match self.start_process(&connection, lines) {
+        let (process, mut streams, _served) = match self.start_process(&connection, lines) {
             Ok(started) => started,
             Err(error) => {
                 return Ended::Died(format!("cannot be started: {error}"), Duration::ZERO);
@@ -313,14 +315,31 @@ impl Shared {
         &self,
         connection: &Arc<Connection>,
         lines: Receiver<Vec<u8>>,
-    ) -> Result<(Process, Streams)> {
+    ) -> Result<(Process, Streams, Option<Served>)> {
         let (plugin, redactor) = (&self.launch.plugin, &self.redactor);
-        let (process, pipes) = Process::start(&self.launch)?;
+        let (process, pipes, served) = self.start_launch(connection)?;
         let (talk, desk) = (Arc::clone(connection), Arc::clone(&self.desk));
         let hearing = Hearing::of(plugin, redactor, talk, desk, Arc::clone(&self.mcp));
         let complaints = Complaints::of(plugin, redactor);
         let streams = Streams::start(plugin, &process, pipes, lines, hearing, complaints)?;
-        Ok((process, streams))
+        Ok((process, streams, served))
+    }
+
+    /// A plugin in TypeScript has more to it than its process.
+    fn start_launch(
+        &self,
+        connection: &Arc<Connection>,
+    ) -> Result<(Process, Pipes, Option<Served>)> {
+        let Some(plugin) = &self.launch.typescript else {
+            let (process, pipes) = Process::start(&self.launch)?;
+            return Ok((process, pipes, None));
+        };
+        let asker = Asker { cancel: &self.stopped, line: None };
+        let (launch, fifos) = typescript::prepare(&self.launch, plugin, asker)?;
+        let (talk, desk) = (Arc::clone(connection), Arc::clone(&self.desk));
+        let served = fifos.serve(&launch.plugin, desk, talk)?;
+        let (process, pipes) = Process::start(&launch)?;
+        Ok((process, pipes, Some(served)))
     }
 
     /// The conversation, from the greeting to its end.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::connection::Unanswered;
+use super::connection::{Matter, Unanswered};
 use super::hooks::{
     self, Halt, Hook, Listener, ModelSwitch, Occasion, Outcome, Prompted, ToolCalled, Unheard,
 };
@@ -94,21 +94,31 @@ impl Plugins {
         (after != before).then_some(after)
     }
 
-    /// Tells that a session was made or removed.
-    pub fn tell_of_session(&self, hook: Hook, at: &Occasion, cancel: &Cancel) {
-        let asker = Asker { cancel, line: None };
-        hooks::tell(self.asked(hook, asker), hook, &at.event());
+    /// Tells that a session was made or removed; not the plugin `by` which it
+    /// was done: that one knows, and may hear nothing until it has its answer.
+    pub fn tell_of_session(&self, hook: Hook, at: &Occasion, by: Option<&str>, cancel: &Cancel) {
+        let asked = self.asked(hook, Asker { cancel, line: None });
+        hooks::tell(asked.filter(|it| by != Some(it.host.plugin())), hook, &at.event());
     }
 
-    /// Tells that another model answers in a session.
-    pub fn tell_of_switch(&self, switch: &ModelSwitch<'_>, at: &Occasion, cancel: &Cancel) {
-        let (hook, asker) = (Hook::ModelSwitched, Asker { cancel, line: None });
-        hooks::tell(self.asked(hook, asker), hook, &switch.event(at));
+    /// Tells that another model answers in a session; not the plugin `by` which
+    /// it was chosen.
+    pub fn tell_of_switch(
+        &self,
+        switch: &ModelSwitch<'_>,
+        at: &Occasion,
+        by: Option<&str>,
+        cancel: &Cancel,
+    ) {
+        let hook = Hook::ModelSwitched;
+        let asked = self.asked(hook, Asker { cancel, line: None });
+        hooks::tell(asked.filter(|it| by != Some(it.host.plugin())), hook, &switch.event(at));
     }
 
     /// Tells that the gateway runs, once every plugin does or has failed.
     pub fn tell_of_start(&self, cancel: &Cancel) {
         self.hosts.iter().for_each(|it| it.settle(cancel));
+        self.hosts.iter().for_each(|it| self.look_at_skills(it));
         if !cancel.is_cancelled() {
             let (hook, asker) = (Hook::GatewayStarted, Asker { cancel, line: None });
             hooks::tell(self.asked(hook, asker), hook, &json!({}));
@@ -120,6 +130,24 @@ impl Plugins {
         let cancel = Cancel::never();
         let (hook, asker) = (Hook::GatewayShutdown, Asker { cancel: &cancel, line: None });
         hooks::tell(self.asked(hook, asker), hook, &json!({}));
+    }
+
+    /// Sandboxes may run already when a plugin names its skills, so that those
+    /// that its manifest does not name are shown to nobody.
+    fn look_at_skills(&self, host: &Host) {
+        let Ok(Some(session)) = host.look() else { return };
+        let known = |name: &String| {
+            let mut skills = self.registry().skills();
+            skills.any(|(plugin, it)| plugin == host.plugin() && it.name == *name)
+        };
+        let told = session.greeting.beige.iter().flat_map(|it| &it.skills);
+        for name in told.filter(|it| !known(it)) {
+            log::warn!(
+                "plugin '{}' gives the skill `{name}`, which `provides.skills` of its plugin.json \
+                 does not name: no agent is shown it",
+                host.plugin()
+            );
+        }
     }
 
     /// Whether any of them is a server, which alone is asked.
@@ -202,7 +230,10 @@ impl Listener for Asked<'_> {
         let session = self.session()?;
         let params = json!({"hook": hook.name(), "event": event});
         let left = until.saturating_duration_since(Instant::now());
-        session.connection.ask("beige/hook", &params, left, self.asker).map_err(|it| match it {
+        let at = event["sessionKey"].as_str().unwrap_or_default();
+        let matter = Matter::Hook(at.to_owned());
+        let asked = session.connection.ask_about(matter, "beige/hook", &params, left, self.asker);
+        asked.map_err(|it| match it {
             Unanswered::CalledOff => Unheard::CalledOff,
             Unanswered::Late(_) => {
                 Unheard::Failed(format!("no answer within {} s", self.patience.as_secs()))

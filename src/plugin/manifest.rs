@@ -1,22 +1,26 @@
 //! `plugin.json` as typed values. What a plugin may be called, what its tools
-//! may be called and what they may start is decided here, once, at load. What
-//! this version does not build (TypeScript, channels, skills) is
-//! refused; keys that nobody knows are warnings.
+//! may be called and what they may start is decided here, once, at load. Keys
+//! that nobody knows are warnings.
 
+mod entry;
+mod folderless;
+mod glance;
 mod program;
 mod provides;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
 
+pub use folderless::{of_builtin, of_command};
+pub(super) use glance::read_json;
+pub use glance::{has_channel, version};
 use program::{argv, find_program, flags};
-use provides::{check_provides, promised};
+pub use provides::SkillEntry;
+use provides::{check_provides, gives_skills, promised};
 
 use crate::plugin::builtins;
 use crate::plugin::fields::{Fields, Findings, kind_of};
@@ -48,6 +52,8 @@ pub struct Manifest {
     pub server: Option<Server>,
     /// Hooks that the server is always asked for.
     pub hooks: Vec<Hook>,
+    /// Skills in its folder.
+    pub skills: Vec<SkillEntry>,
     /// Files that its package must not hold, as globs.
     pub private: Vec<String>,
     /// What its configuration must look like.
@@ -98,8 +104,11 @@ pub struct Run {
 /// A program that speaks the protocol.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Server {
-    /// Program and arguments; a name is looked up in PATH.
+    /// Program and arguments; a name is looked up in PATH. Empty with `entry`.
     pub argv: Vec<OsString>,
+    /// First file of a plugin of the TypeScript gateway, inside its folder,
+    /// links resolved; what runs it is found when it is started.
+    pub entry: Option<PathBuf>,
     /// Further environment.
     pub env: BTreeMap<String, String>,
 }
@@ -129,39 +138,6 @@ pub fn read(folder: &Path) -> Result<Manifest, Vec<String>> {
     }
 }
 
-/// The manifest of a server that has none: it runs in `folder` and gives one
-/// tool, which is named as the plugin.
-pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
-    let program = argv.first().map(|it| Path::new(it).display().to_string());
-    let tool = ToolEntry {
-        name: name.to_owned(),
-        description: format!("Tools of the server `{}`", program.unwrap_or_default()),
-        commands: vec![format!("{name} --help")],
-        way: Way::Server,
-        timeout: Duration::from_secs(DEFAULT_TIMEOUT_SECONDS),
-    };
-    Manifest {
-        name: name.to_owned(),
-        folder: folder.to_owned(),
-        tools: vec![tool],
-        server: Some(Server { argv: argv.to_vec(), env: BTreeMap::new() }),
-        hooks: Vec::new(),
-        private: Vec::new(),
-        schema: None,
-        default_config: Value::Object(serde_json::Map::new()),
-        warnings: Vec::new(),
-    }
-}
-
-/// The manifest of a plugin inside the binary under that name; its files lie in
-/// `folder`. The error says which there are.
-pub fn of_builtin(name: &str, builtin: &str, folder: &Path) -> Result<Manifest, Vec<String>> {
-    let value = builtins::manifest(builtin, name).map_err(|it| vec![it])?;
-    let mut findings = Findings::default();
-    let manifest = parse(folder.to_owned(), &value, &mut findings);
-    manifest.filter(|_| findings.errors.is_empty()).ok_or(findings.errors)
-}
-
 /// Which form the plugin of a folder has, in a word, also where it is not sound.
 pub fn form(folder: &Path) -> &'static str {
     let Ok(value) = read_json(folder) else { return "unknown" };
@@ -170,7 +146,8 @@ pub fn form(folder: &Path) -> &'static str {
         Some("builtin") => "builtin",
         Some("tools") => "run",
         Some(_) => "typescript",
-        None if folder.join("index.ts").exists() => "typescript",
+        None if folder.join(entry::INDEX).exists() => "typescript",
+        None if value["provides"]["skills"].is_array() => "skills",
         None => "unknown",
     }
 }
@@ -206,25 +183,6 @@ fn in_file(findings: Vec<String>) -> Vec<String> {
     findings.into_iter().map(|it| format!("plugin.json: {it}")).collect()
 }
 
-/// The `plugin.json` of a folder as it stands.
-pub(super) fn read_json(folder: &Path) -> Result<Value, String> {
-    let file = folder.join("plugin.json");
-    let failed = |it: std::io::Error| format!("read {}: {it}", file.display());
-    let metadata = fs::metadata(&file).map_err(failed)?;
-    // Opening a FIFO would wait for a writer that may never come.
-    if !metadata.is_file() {
-        return Err(format!("{} is not a file", file.display()));
-    }
-    let mut bytes = Vec::new();
-    File::open(&file)
-        .and_then(|it| it.take(MAX_BYTES + 1).read_to_end(&mut bytes))
-        .map_err(failed)?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(format!("{} is larger than {MAX_BYTES} bytes", file.display()));
-    }
-    serde_json::from_slice(&bytes).map_err(|it| format!("{}: {it}", file.display()))
-}
-
 fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Manifest> {
     let fields = Fields::of("", value, findings)?;
     fields.warn_of_unknown(
@@ -241,7 +199,6 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
             "timeoutSeconds",
             "env",
             "builtin",
-            // Refused below, by name.
             "entry",
             // Said by many who write packages; they mean nothing here.
             "version",
@@ -262,13 +219,14 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
         Some(_) => server_tools(&shared, &fields, findings),
         None => tools(&shared, &fields, findings),
     };
-    let hooks = check_provides(&fields, server.is_some(), findings);
+    let (hooks, skills) = check_provides(&fields, server.is_some(), findings);
     Some(Manifest {
         name: name?,
         folder,
         tools,
         server,
         hooks,
+        skills,
         private: private(&fields, findings),
         schema: schema(&fields, findings),
         default_config: default_config(&fields, findings),
@@ -292,42 +250,42 @@ fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
 /// A plugin of a form that is not built would be loaded and do nothing.
 fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
     let has = |key: &str| fields.get(key).is_some();
-    if has("entry") {
-        let what = "entry: not supported by this version; `command`, or `tools` with `run`, is";
+    let is_typescript = entry::is_there(folder, fields);
+    if has("builtin") && (has("tools") || has("command") || has("entry")) {
+        let what = "builtin: a plugin of beige's own has neither `command`, `entry` nor `tools`";
         findings.errors.push(what.into());
     }
-    if has("builtin") && (has("tools") || has("command")) {
-        let what = "builtin: a plugin of beige's own has neither `command` nor `tools`";
-        findings.errors.push(what.into());
-    }
-    match (has("tools") && !has("builtin"), has("command") || has("builtin")) {
-        (true, true) => findings.errors.push(
+    let is_server = has("command") || has("builtin") || is_typescript;
+    match (has("tools") && !has("builtin"), is_server) {
+        (true, true) if !is_typescript => findings.errors.push(
             "command: a plugin has either `command` or `tools` with `run`; the server of \
              `command` tells its tools itself, and `provides.tools` names them"
                 .into(),
         ),
-        (false, true) => {}
+        (_, true) => {}
         (_, false) => {
             for key in ["timeoutSeconds", "env"].into_iter().filter(|it| has(it)) {
                 findings.errors.push(format!("{key}: belongs into an entry of `tools`"));
             }
         }
     }
-    if has("tools") || has("command") || has("builtin") || has("entry") {
+    if has("tools") || has("command") || has("builtin") || is_typescript {
         return;
     }
-    let why = if folder.join("index.ts").exists() {
-        "index.ts: a plugin in TypeScript is not supported by this version"
-    } else {
-        "tools: is required, or `command`"
-    };
-    findings.errors.push(why.into());
+    if !gives_skills(fields) {
+        findings.errors.push("tools: is required, or `command`, or an index.ts".into());
+    }
 }
 
 /// The server of a plugin, if it has one.
 fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option<Server> {
     if let Some(name) = fields.text("builtin", findings) {
-        return Some(Server { argv: builtins::argv(&name), env: env(fields, findings) });
+        let argv = builtins::argv(&name);
+        return Some(Server { argv, entry: None, env: env(fields, findings) });
+    }
+    if entry::is_there(folder, fields) {
+        let entry = entry::entry(folder, fields, findings)?;
+        return Some(Server { argv: Vec::new(), entry: Some(entry), env: env(fields, findings) });
     }
     fields.get("command")?;
     let argv = argv(fields, "command", findings)?;
@@ -340,7 +298,7 @@ fn server(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) -> Option
             };
             let args = args.iter().map(OsString::from);
             let argv = std::iter::once(program).chain(args).collect();
-            Some(Server { argv, env: env(fields, findings) })
+            Some(Server { argv, entry: None, env: env(fields, findings) })
         }
         Err(why) => {
             findings.errors.push(format!("{}: {why}", fields.path("command")));

@@ -3,14 +3,16 @@
 //! that is wrong is said at once. It grants nothing: whether an agent may call
 //! a tool is policy's to say, and every call comes through the toolbox.
 //!
-//! This version knows three forms of plugin. `run`: no code, each call is a
+//! This version knows four forms of plugin. `run`: no code, each call is a
 //! process of its own on the gateway's host ([`run`]). `command`: a server that
 //! is spoken to ([`host`]); one that does not know beige is a plain MCP server
 //! ([`mcp`]). `builtin`: a server like any other whose program is beige itself
-//! ([`builtins`]). [`Plugins`] is all of them at work.
+//! ([`builtins`]). `entry`: a plugin of the TypeScript gateway, which a host makes
+//! such a server ([`TypeScript`]). [`Plugins`] is all of them at work.
 
 pub mod ask;
 pub mod builtins;
+pub mod channels;
 pub mod connection;
 pub mod hooks;
 pub mod host;
@@ -30,6 +32,7 @@ pub(crate) mod globs;
 mod listeners;
 mod plugins;
 mod tree;
+mod typescript;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -41,13 +44,14 @@ use serde_json::Value;
 pub(crate) use fields::kind_of;
 pub use plugins::Plugins;
 pub use skills::Skills;
+pub use typescript::TypeScript;
 
 use crate::config::{self, Findings, Home, KeyPath};
 use crate::config::{OnHookFailure, PluginSource};
 use crate::error::{During, Kind, Result};
 use crate::plugin::hooks::Hook;
 use crate::plugin::host::Launch;
-use crate::plugin::manifest::{CORE_TOOLS, Manifest, Way};
+use crate::plugin::manifest::{CORE_TOOLS, Manifest, SkillEntry, Way};
 use crate::plugin::settings::{Schema, merge};
 
 /// Every plugin of the configuration, checked, and the tools they give.
@@ -58,7 +62,8 @@ pub struct Registry {
     order: Vec<String>,
     tools: BTreeMap<String, Tool>,
     warnings: Vec<String>,
-    /// Plugins that are wrong; empty in a registry that is used.
+    /// Plugins that are wrong, or not installed; of a registry that is used the
+    /// latter.
     broken: BTreeSet<String>,
 }
 
@@ -98,6 +103,7 @@ struct Plugin {
     package: Option<PathBuf>,
     server: Option<Launch>,
     hooks: Vec<Hook>,
+    skills: Vec<SkillEntry>,
     on_hook_failure: OnHookFailure,
 }
 
@@ -211,10 +217,23 @@ impl Registry {
         self.order.iter().filter_map(|it| self.plugins.get(it)?.server.as_ref())
     }
 
+    /// The configuration of a plugin, defaults filled in, without what agents say
+    /// of it.
+    pub fn config_of(&self, plugin: &str) -> Option<&Value> {
+        self.plugins.get(plugin).map(|it| &it.config)
+    }
+
     /// The hooks that a plugin is always asked for, and what its failure means.
     pub fn hooks_of(&self, plugin: &str) -> (&[Hook], OnHookFailure) {
         let plugin = self.plugins.get(plugin);
         plugin.map_or((&[], OnHookFailure::Refuse), |it| (&it.hooks, it.on_hook_failure))
+    }
+
+    /// The skills that lie in the folders of plugins, each with its plugin.
+    fn skills(&self) -> impl Iterator<Item = (&str, &SkillEntry)> {
+        let of_plugin = |name: &'_ String| self.plugins.get_key_value(name);
+        let plugins = self.order.iter().filter_map(of_plugin);
+        plugins.flat_map(|(name, it)| it.skills.iter().map(|skill| (name.as_str(), skill)))
     }
 
     /// Brings every package up to date with its plugin's folder, and makes the
@@ -240,6 +259,18 @@ impl Registry {
             PluginSource::Builtin(_) => at.key("builtin"),
             _ => at.key("path"),
         };
+        if install::absent::folder(entry).is_some() {
+            let name = &entry.name;
+            let source = entry.installed_from.as_deref().unwrap_or_default();
+            let begin = install::absent::NOT_INSTALLED;
+            let what = format!(
+                "{begin}: a gateway installs it from {source} when it starts, and \
+                 `beige plugins update {name}` does now"
+            );
+            findings.warn(&path, what.as_str());
+            self.warnings.push(format!("{path}: {what}"));
+            return false;
+        }
         let manifest = match &entry.source {
             PluginSource::Folder(folder) => manifest::read(folder),
             PluginSource::Command(argv) => {
@@ -284,7 +315,7 @@ impl Registry {
         }
         let has_files = matches!(entry.source, PluginSource::Folder(_));
         let package = has_files.then(|| home.package(&entry.name));
-        self.keep(entry, manifest, config, package);
+        self.keep(entry, manifest, config, package, home);
         true
     }
 
@@ -294,6 +325,7 @@ impl Registry {
         manifest: Manifest,
         config: Value,
         package: Option<PathBuf>,
+        home: &Home,
     ) {
         for tool in manifest.tools {
             // Its name begins with the plugin's, so it can replace no other.
@@ -319,7 +351,13 @@ impl Registry {
             env.extend(given.map(|(name, value)| (name, value.into())));
             env.push(("BEIGE_PLUGIN".to_owned(), entry.name.clone().into()));
             let (plugin, folder) = (entry.name.clone(), manifest.folder.clone());
-            Launch { plugin, argv: server.argv, folder, env }
+            let typescript = server.entry.map(|it| TypeScript {
+                entry: it,
+                config: config.to_string(),
+                place: home.plugin_files(&plugin),
+                data: home.data(),
+            });
+            Launch { plugin, argv: server.argv, folder, env, typescript }
         });
         let plugin = Plugin {
             folder: manifest.folder,
@@ -329,6 +367,7 @@ impl Registry {
             package,
             server,
             hooks: manifest.hooks,
+            skills: manifest.skills,
             on_hook_failure: entry.on_hook_failure,
         };
         self.plugins.insert(entry.name.clone(), plugin);

@@ -80,6 +80,17 @@ pub fn refresh(source: &Path, private: &[String], target: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Takes a package away; one that is not there is gone already.
+pub fn remove(target: &Path) -> Result<()> {
+    if fs::symlink_metadata(target).is_err() {
+        return Ok(());
+    }
+    let held = lock(target)?;
+    fs::remove_dir_all(target).during(Kind::Internal, format!("remove {}", target.display()))?;
+    drop(held);
+    Ok(())
+}
+
 /// What a package is to hold, by path below the plugin's folder; folders stand
 /// before what is in them.
 #[derive(Debug, Default, PartialEq)]
@@ -184,7 +195,8 @@ fn too_large(path: &Path, limit: &str) -> Error {
     Error::new(Kind::Config, text)
 }
 
-fn is_private(path: &Path, private: &[String]) -> bool {
+/// Whether a package leaves out what has that path below the plugin's folder.
+pub(super) fn is_private(path: &Path, private: &[String]) -> bool {
     let path = path.to_string_lossy();
     let lower = path.to_lowercase();
     path == UNFINISHED

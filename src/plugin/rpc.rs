@@ -125,6 +125,17 @@ pub fn answer(id: &Value, outcome: &Result<Value, Refusal>) -> serde_json::Resul
     })
 }
 
+/// The same, where one that is too long becomes an error that says so.
+pub(super) fn bounded_answer(id: &Value, outcome: &Result<Value, Refusal>) -> Vec<u8> {
+    match answer(id, outcome) {
+        Ok(line) if line.len() <= LONGEST => line,
+        _ => {
+            let what = format!("the answer is longer than {LONGEST} bytes");
+            answer(id, &Err(Refusal::new(FAILED, what))).unwrap_or_default()
+        }
+    }
+}
+
 #[derive(Serialize)]
 struct Outgoing<'a, T> {
     jsonrpc: &'static str,

@@ -211,9 +211,14 @@ fn program(tool: &Tool, run: &Run, inherited: &[(String, OsString)]) -> PathBuf 
     let of_tool = run.env.get("PATH").map(OsStr::new);
     let of_gateway = || inherited.iter().find(|(it, _)| *it == "PATH").map(|(_, it)| &**it);
     let folders = of_tool.or_else(of_gateway).unwrap_or_default();
-    // As the plugin would see them, which starts in its own folder.
-    let mut places = env::split_paths(folders).map(|it| tool.folder.join(it).join(name));
-    places.find(|it| it.is_file() && access(it, Access::EXEC_OK).is_ok()).unwrap_or(name.into())
+    on_path(name, folders, &tool.folder).next().unwrap_or(name.into())
+}
+
+/// The programs of that name in these folders, as a plugin would see them, which
+/// starts in its own.
+pub(super) fn on_path(name: &str, folders: &OsStr, own: &Path) -> impl Iterator<Item = PathBuf> {
+    let places = env::split_paths(folders).map(move |it| own.join(it).join(name));
+    places.filter(|it| it.is_file() && access(it, Access::EXEC_OK).is_ok())
 }
 
 /// The first argument that begins with `-` and is not on the list. Programs

@@ -1,7 +1,8 @@
 //! Skills: folders of knowledge that an agent is told of, and reads in its
-//! sandbox at `/skills/NAME`. [`Skills`] knows every skill of the configuration;
-//! it is made at load, where all that is wrong is said at once. Nothing of a
-//! skill runs on the host, and what an agent sees is a filtered copy.
+//! sandbox at `/skills/NAME`. [`Skills`] knows every skill of the configuration
+//! and of the plugins' manifests; it is made at load, where all that is wrong is
+//! said at once. Nothing of a skill runs on the host, and what an agent sees is
+//! a filtered copy.
 
 mod definition;
 mod front_matter;
@@ -11,7 +12,7 @@ use std::path::PathBuf;
 
 use crate::config::{Agent, Findings, Home, KeyPath, by_name};
 use crate::error::Result;
-use crate::plugin::manifest::CORE_TOOLS;
+use crate::plugin::manifest::{CORE_TOOLS, SkillEntry};
 use crate::plugin::{Agents, Registry, package, registered};
 use definition::{Definition, Guide};
 
@@ -29,6 +30,8 @@ struct Skill {
     definition: Definition,
     /// Where its copy lies.
     copy: PathBuf,
+    /// The plugin that it is of, and of whose package it is a copy.
+    of: Option<(String, PathBuf)>,
 }
 
 impl Skills {
@@ -62,10 +65,25 @@ impl Skills {
         for (name, folder) in folders {
             skills.add(name, folder.clone(), home, findings);
         }
+        for (plugin, skill) in registry.skills() {
+            skills.add_of_plugin(plugin, skill, home, registry, findings);
+        }
         for agent in agents.values() {
             skills.look_at(agent, registry, findings);
         }
         skills
+    }
+
+    /// The names of all skills of an agent: its own, and those of the plugins
+    /// whose tools it has.
+    pub fn of(&self, agent: &Agent) -> Vec<String> {
+        let mut names = agent.skills.clone();
+        let has = |plugin: &str| agent.tools.iter().any(|it| it.split('.').next() == Some(plugin));
+        let of_plugins = self.skills.iter().filter(|(name, it)| {
+            it.of.as_ref().is_some_and(|(plugin, _)| has(plugin)) && !agent.skills.contains(name)
+        });
+        names.extend(of_plugins.map(|(name, _)| name.clone()));
+        names
     }
 
     /// Oddities that stop nothing, such as unknown keys in a `skill.json`.
@@ -96,7 +114,8 @@ impl Skills {
     /// same.
     pub fn refresh_copies(&self) -> Result<()> {
         for (name, skill) in &self.skills {
-            package::refresh(&skill.definition.folder, &[], &skill.copy)
+            let folder = skill.of.as_ref().map_or(&skill.definition.folder, |it| &it.1);
+            package::refresh(folder, &[], &skill.copy)
                 .map_err(|it| it.within(format!("copy the files of skill `{name}`")))?;
         }
         Ok(())
@@ -104,23 +123,69 @@ impl Skills {
 
     fn add(&mut self, name: &str, folder: PathBuf, home: &Home, findings: &mut Findings) {
         let path = KeyPath::from(["skills", name, "path"]);
-        let definition = match definition::read(&folder, name) {
+        self.keep(name, definition::read(&folder, name), &path, None, home, findings);
+    }
+
+    /// One of a plugin: a copy of what the plugin's package shows of it, from
+    /// which all that is private is left out already.
+    fn add_of_plugin(
+        &mut self,
+        plugin: &str,
+        skill: &SkillEntry,
+        home: &Home,
+        registry: &Registry,
+        findings: &mut Findings,
+    ) {
+        let path = KeyPath::from(["plugins", plugin, "path"]);
+        let Some(of) = registry.plugins.get(plugin) else { return };
+        let SkillEntry { name, path: below, description } = skill;
+        if self.skills.contains_key(name) || self.broken.contains(name) {
+            findings.error(&path, format!("its skill `{name}` has the name of another one"));
+            return;
+        }
+        if below.ancestors().any(|it| package::is_private(it, &of.private)) {
+            findings.error(&path, format!("its skill `{name}` lies where `private` hides it"));
+            return;
+        }
+        let found = definition::read_or(&of.folder.join(below), name, description.as_deref());
+        let found = found
+            .map_err(|wrong| wrong.iter().map(|it| format!("its skill `{name}`: {it}")).collect());
+        let shown = home.package(plugin).join(below);
+        self.keep(name, found, &path, Some((plugin.to_owned(), shown)), home, findings);
+    }
+
+    fn keep(
+        &mut self,
+        name: &str,
+        found: Result<Definition, Vec<String>>,
+        path: &KeyPath,
+        of: Option<(String, PathBuf)>,
+        home: &Home,
+        findings: &mut Findings,
+    ) {
+        let definition = match found {
             Ok(definition) => definition,
             Err(wrong) => {
-                wrong.into_iter().for_each(|it| findings.error(&path, it));
+                wrong.into_iter().for_each(|it| findings.error(path, it));
                 self.broken.insert(name.to_owned());
                 return;
             }
         };
         for warning in &definition.warnings {
-            findings.warn(&path, warning.as_str());
+            findings.warn(path, warning.as_str());
             self.warnings.push(format!("{path}: {warning}"));
         }
-        self.skills.insert(name.to_owned(), Skill { definition, copy: home.skill(name) });
+        self.skills.insert(name.to_owned(), Skill { definition, copy: home.skill(name), of });
     }
 
     fn look_at(&self, agent: &Agent, registry: &Registry, findings: &mut Findings) {
         let at = KeyPath::from(["agents", &agent.name, "skills"]);
+        let all = self.of(agent);
+        for name in &all[agent.skills.len()..] {
+            if let Some(skill) = self.skills.get(name) {
+                self.look_at_needs(&at, &skill.definition, agent, registry, findings);
+            }
+        }
         for (index, name) in agent.skills.iter().enumerate() {
             let at = at.index(index);
             if agent.skills[..index].contains(name) {
@@ -133,7 +198,12 @@ impl Skills {
                 None if self.broken.contains(name) => {}
                 None => {
                     let known = registered(name, self.skills.keys());
-                    findings.error(&at, format!("`{name}` is not a registered skill{known}"));
+                    let what = format!("`{name}` is not a registered skill{known}");
+                    // It may be of a plugin that is not installed yet.
+                    match registry.broken.is_empty() {
+                        true => findings.error(&at, what),
+                        false => findings.warn(&at, what),
+                    }
                 }
             }
         }
@@ -155,7 +225,8 @@ impl Skills {
                 findings.error(at, format!("{what} this agent's `tools`{known}"));
             }
         }
-        for other in needs.skills.iter().filter(|it| !agent.skills.contains(it)) {
+        let all = self.of(agent);
+        for other in needs.skills.iter().filter(|it| !all.contains(it)) {
             let known = registered(other, self.skills.keys());
             let what = format!("`{name}` requires the skill `{other}`, which is not among");
             findings.error(at, format!("{what} this agent's `skills`{known}"));

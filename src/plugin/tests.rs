@@ -51,7 +51,7 @@ impl Drop for Scratch {
     }
 }
 
-fn plugin(scratch: &Scratch, name: &str, manifest: &Value) -> config::Plugin {
+pub(crate) fn plugin(scratch: &Scratch, name: &str, manifest: &Value) -> config::Plugin {
     scratch.write(&format!("{name}/plugin.json"), &manifest.to_string());
     scratch.write_program(&format!("{name}/tool"), "#!/bin/sh\n");
     config::Plugin {
@@ -60,6 +60,7 @@ fn plugin(scratch: &Scratch, name: &str, manifest: &Value) -> config::Plugin {
         env: BTreeMap::new(),
         config: json!({}),
         on_hook_failure: OnHookFailure::Refuse,
+        installed_from: None,
     }
 }
 
@@ -180,6 +181,22 @@ fn everything_that_is_wrong_is_said_at_once() {
             "plugins.ecko: plugin.json calls itself `echo`; the entry must have the same name",
         ]
     );
+}
+
+#[test]
+fn what_was_installed_and_is_not_there_is_left_out_with_its_tools() {
+    let scratch = Scratch::new();
+    let source = PluginSource::Folder("/nowhere/gone".into());
+    let from = Some("npm:gone".to_owned());
+    let entry =
+        config::Plugin { name: "gone".into(), source, installed_from: from, ..echo(&scratch) };
+    let agents =
+        BTreeMap::from([("a".to_owned(), agent(&["gone", "gone.x"], json!({"gone": {}})))]);
+    let registry = Registry::load(&[entry], &agents, &Home::new("/home/beige"));
+    let warnings = registry.map(|it| (it.warnings().to_vec(), it.tools().count()));
+    let want = "plugins.gone.path: it is not installed: a gateway installs it from npm:gone when \
+                it starts, and `beige plugins update gone` does now";
+    assert_eq!(warnings.map_err(|it| it.to_string()), Ok((vec![want.to_owned()], 0)));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-pub use entry::Cooling;
+pub use entry::{Condition, Cooling};
 
 use super::Fault;
 use crate::clock::Time;
@@ -83,6 +83,22 @@ impl Health {
         let mut known = self.known();
         self.look(&mut known, now);
         known.models.get(&model.to_string())?.cooling(now)
+    }
+
+    /// All that is known of a model.
+    pub fn state(&self, model: &ModelRef, now: Time) -> Condition {
+        let mut known = self.known();
+        self.look(&mut known, now);
+        known.models.get(&model.to_string()).map(|it| it.state(now)).unwrap_or_default()
+    }
+
+    /// Forgets what is known of a model: it is asked as one that never failed.
+    pub fn clear(&self, model: &ModelRef, now: Time) {
+        let (name, mut known) = (model.to_string(), self.known());
+        self.look(&mut known, now);
+        if known.models.get(&name).is_some_and(Entry::is_marked) {
+            self.change(&mut known, &name, now, Entry::recover);
+        }
     }
 
     /// The model answered a call that began then: it is healthy, unless it was

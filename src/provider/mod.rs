@@ -53,7 +53,8 @@ use serde_json::Value;
 
 pub use assemble::{Answer, Assembly, BrokenCall, Place, SoFar};
 pub use fault::{Failure, Fault};
-pub use health::{Cooling, HIDDEN_REFUSALS, Health, cooling_of};
+pub use health::{Condition, Cooling, HIDDEN_REFUSALS, Health, cooling_of};
+pub(crate) use http::certificates;
 pub use large::LargePlace;
 pub use origin::Origin;
 pub use pool::Load;

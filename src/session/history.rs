@@ -4,6 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -66,7 +67,7 @@ impl Store {
         each: &mut dyn FnMut(Told) -> Result<bool>,
     ) -> Result<bool> {
         let what = format!("read the session file {}", found.path.display());
-        let Some(mut file) = opened(found).during(Kind::Internal, what.clone())? else {
+        let Some(mut file) = opened(&found.path).during(Kind::Internal, what.clone())? else {
             return Ok(false);
         };
         let (kept, more) = kept(&mut file, page).during(Kind::Internal, what.clone())?;
@@ -86,7 +87,7 @@ impl Store {
     /// Copies a session's file as it stands.
     pub fn export(&self, found: &Found, to: &mut dyn Write) -> Result<()> {
         let what = format!("export the session file {}", found.path.display());
-        let copied = opened(found).and_then(|file| match file {
+        let copied = opened(&found.path).and_then(|file| match file {
             Some(mut file) => {
                 // What a running turn adds meanwhile is not waited for.
                 let length = file.seek(SeekFrom::End(0))?;
@@ -103,9 +104,29 @@ impl Store {
     }
 }
 
+/// Tells the messages of the session in that file, the newest first; `each` says
+/// whether to go on. No more than one is held.
+pub fn tell_backwards(path: &Path, each: &mut dyn FnMut(Told) -> Result<bool>) -> Result<()> {
+    let what = || format!("read the session file {}", path.display());
+    let Some(mut file) = opened(path).during(Kind::Internal, what())? else { return Ok(()) };
+    let header = header(&mut file).during(Kind::Internal, what())?;
+    let mut walk = Walk::new(&mut file, header.as_ref()).during(Kind::Internal, what())?;
+    let mut line = Vec::new();
+    while let Some(step) = walk.next(&mut line).during(Kind::Internal, what())? {
+        let Some(kind) = KINDS.into_iter().find(|it| *it == step.kind) else { continue };
+        let kept = Kept { kind, place: step.place, number: step.number };
+        if let Some(told) = told(kept, line.trim_ascii())
+            && !each(told)?
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
 /// The file, if there is one yet.
-fn opened(found: &Found) -> io::Result<Option<File>> {
-    match open_own(&found.path, OpenOptions::new().read(true)) {
+fn opened(path: &Path) -> io::Result<Option<File>> {
+    match open_own(path, OpenOptions::new().read(true)) {
         Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -224,6 +245,13 @@ mod tests {
         assert_eq!(place.told(1, Some("c")), (vec![all[1].to_owned()], true));
         assert_eq!(place.told(9, Some("c")).0.len(), 2);
         assert_eq!(place.told(9, Some("left")), (vec![], false));
+        let file = Home::new(&place.0).agent_sessions("a").join("s.jsonl");
+        let mut back = Vec::new();
+        let told = tell_backwards(&file, &mut |it| {
+            back.push(it.id);
+            Ok(back.len() < 3)
+        });
+        assert!(told.is_ok() && back == ["d", "c", "b"], "{back:?}");
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod cut;
 mod entry;
 mod estimate;
 mod history;
+mod keyed;
 mod list;
 mod map;
 #[cfg(test)]
@@ -28,8 +29,10 @@ pub use context::compaction_note;
 pub use conversation::Conversation;
 pub use entry::{Body, Entry, Header};
 pub use estimate::{tokens_of, tokens_of_text};
-pub use history::{Page, Told};
+pub use history::{Page, Told, tell_backwards};
+pub use keyed::Keyed;
 pub use list::{Listed, Which};
+pub use settings::LARGEST_OF_ONE;
 pub use shorten::{head_and_tail, shortened};
 pub use store::{Found, Store};
 

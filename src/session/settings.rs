@@ -13,11 +13,14 @@ use crate::clock::Time;
 use crate::config::ModelRef;
 use crate::config::file_lock;
 use crate::config::state_file::{self, aside, replace};
-use crate::error::{During, Kind, Result};
+use crate::error::{During, Error, Kind, Result};
 use crate::message::read_json;
 
 /// Largest file that is read, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
+
+/// Largest settings of one session, in bytes as JSON.
+pub const LARGEST_OF_ONE: usize = 64 * 1024;
 
 /// How long another process may hold the file.
 const LOCK_WAIT: Duration = Duration::from_secs(5);
@@ -54,6 +57,44 @@ impl Store {
                 other => *other = json!({ "model": model }),
             }
         })
+    }
+
+    /// All that was chosen for a session.
+    pub fn settings(&self, key: &str) -> Result<Map<String, Value>> {
+        check_key(key)?;
+        match self.read_settings()?.unwrap_or_default().remove(key) {
+            Some(Value::Object(own)) => Ok(own),
+            _ => Ok(Map::new()),
+        }
+    }
+
+    /// Puts these in place of what was chosen for a session before; `null`
+    /// forgets one. Gives all as they are then. [`Kind::TooLarge`] if they are
+    /// over [`LARGEST_OF_ONE`].
+    pub fn change_own_settings(
+        &self,
+        key: &str,
+        changed: Map<String, Value>,
+        now: Time,
+    ) -> Result<Map<String, Value>> {
+        let before = self.settings(key)?;
+        let mut own = before.clone();
+        merge(&mut own, changed.clone());
+        let length = Value::Object(own.clone()).to_string().len();
+        if length > LARGEST_OF_ONE {
+            let what = format!(
+                "the settings of `{key}` would take {length} bytes, and those of one session \
+                 have at most {LARGEST_OF_ONE}"
+            );
+            return Err(Error::new(Kind::TooLarge, what));
+        }
+        if own != before {
+            self.change_settings(now, |all| match all.get_mut(key) {
+                Some(Value::Object(now)) => merge(now, changed),
+                _ => drop(all.insert(key.to_owned(), Value::Object(own.clone()))),
+            })?;
+        }
+        Ok(own)
     }
 
     /// Forgets all that was chosen for a session.
@@ -100,6 +141,15 @@ impl Store {
             .during(Kind::Internal, format!("set aside the damaged {from}"))?;
         log::warn!("the session settings {from} did not read; they are now {to}");
         Ok(Settings::new())
+    }
+}
+
+fn merge(own: &mut Map<String, Value>, changed: Map<String, Value>) {
+    for (name, value) in changed {
+        match value {
+            Value::Null => drop(own.remove(&name)),
+            value => drop(own.insert(name, value)),
+        }
     }
 }
 
@@ -166,6 +216,25 @@ mod tests {
         assert_eq!(store.chosen_model("k").expect("read"), None);
         assert_eq!(store.chosen_model("l").expect("read"), Some(model("n")));
         assert!(store.choose_model("", &model("m"), NOW).is_err());
+    }
+
+    #[test]
+    fn settings_are_changed_one_by_one_and_bounded() {
+        let (place, store) = Place::new("own");
+        let object = |it: Value| it.as_object().cloned().expect("an object");
+        fs::write(place.file(), r#"{"k":7,"l":{"x":1}}"#).expect("written");
+        assert!(store.settings("k").expect("odd").is_empty());
+        let change = |it: Value| store.change_own_settings("k", object(it), NOW);
+        let all = json!({"verbose": true, "model": {"provider": "p", "modelId": "m"}});
+        assert_eq!(change(all.clone()).expect("changed"), object(all));
+        assert_eq!(store.chosen_model("k").expect("read"), Some(model("m")));
+        let left = json!({"verbose": true});
+        assert_eq!(change(json!({"model": null})).expect("changed"), object(left.clone()));
+        let long = change(json!({"x": "y".repeat(LARGEST_OF_ONE)}));
+        assert_eq!(long.map_err(|it| it.kind()), Err(Kind::TooLarge));
+        assert_eq!(store.settings("k").expect("read"), object(left));
+        assert_eq!(store.settings("l").expect("read"), object(json!({"x": 1})));
+        assert!(store.settings("").is_err());
     }
 
     #[test]

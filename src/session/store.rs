@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::after;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 
 use super::conversation::{Conversation, locked, random_letters};
 use super::entry::Body;
@@ -127,6 +127,17 @@ impl Store {
     /// Gives a key a fresh file; the old one stays, and a turn that is running
     /// ends in it. [`Kind::Conflict`] if the key is another agent's.
     pub fn start_anew(&self, key: &str, agent: &str, now: Time) -> Result<Found> {
+        self.start_with(key, agent, None, now)
+    }
+
+    /// The same with that `metadata`; without any the key's own stays.
+    pub fn start_with(
+        &self,
+        key: &str,
+        agent: &str,
+        metadata: Option<Map<String, Value>>,
+        now: Time,
+    ) -> Result<Found> {
         check_key(key)?;
         create_private(&self.home.agent_sessions(agent))?;
         let mut map = SessionMap::open(&self.home, now)?;
@@ -134,8 +145,11 @@ impl Store {
         if let Some(owner) = &before {
             owner.require(agent, key)?;
         }
-        let metadata = before.map(|it| it.extra).unwrap_or_default();
-        let conversation = self.create(&mut map, key, agent, metadata, now)?;
+        let mut extra = before.map(|it| it.extra).unwrap_or_default();
+        if let Some(metadata) = metadata {
+            extra.insert("metadata".into(), Value::Object(metadata));
+        }
+        let conversation = self.create(&mut map, key, agent, extra, now)?;
         conversation.sync()?;
         self.with_key(&map.keys, Some(agent), key)
     }
@@ -243,7 +257,7 @@ impl Store {
         map: &mut SessionMap<'_>,
         key: &str,
         agent: &str,
-        metadata: Map<String, serde_json::Value>,
+        metadata: Map<String, Value>,
         now: Time,
     ) -> Result<Conversation> {
         if map.keys.get(key).is_none() {

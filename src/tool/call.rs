@@ -97,9 +97,9 @@ pub enum Call<'a> {
     /// read, write, patch, exec; and who is told what a command prints, while
     /// it runs, known secrets masked.
     Core(CoreCall, &'a mut dyn FnMut(String)),
-    /// A tool of a plugin, and the line of whoever asked: once it hangs up both
-    /// ways, nobody waits for the answer and the call is called off.
-    Plugin(PluginCall, BorrowedFd<'a>),
+    /// A tool of a plugin, and the line of whoever asked by one: once it hangs
+    /// up both ways, nobody waits for the answer and the call is called off.
+    Plugin(PluginCall, Option<BorrowedFd<'a>>),
     /// A command with its streams.
     Command(CommandCall, Streams<'a>),
 }

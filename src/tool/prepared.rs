@@ -19,7 +19,7 @@ pub(super) enum Prepared<'a> {
     /// And who is told what it prints.
     Exec(exec::Exec, &'a mut dyn FnMut(String)),
     Command(CommandCall, Streams<'a>),
-    Plugin(PluginCall, BorrowedFd<'a>),
+    Plugin(PluginCall, Option<BorrowedFd<'a>>),
     /// No tool of ours, for policy to deny.
     Unknown(String),
 }
@@ -57,7 +57,7 @@ impl<'a> Prepared<'a> {
     /// The line of whoever asked, where there is one.
     pub(super) fn line(&self) -> Option<BorrowedFd<'a>> {
         match self {
-            Self::Plugin(_, line) => Some(*line),
+            Self::Plugin(_, line) => *line,
             _ => None,
         }
     }

@@ -59,7 +59,7 @@ impl Hands for Equipped<'_> {
     }
 
     fn model_switches(&self, switch: &ModelSwitch<'_>, cancel: &Cancel) {
-        self.toolbox.plugins().tell_of_switch(switch, &self.occasion(), cancel);
+        self.toolbox.plugins().tell_of_switch(switch, &self.occasion(), None, cancel);
     }
 
     fn response(&self, response: String, cancel: &Cancel) -> Result<String, String> {

@@ -1,6 +1,7 @@
 //! The limits of a turn, looked at before each answer and each call to a model.
 //! A call that runs is never cut by them.
 
+use super::TurnEvent;
 use super::progress::{Halt, Progress};
 use super::taken::Reached;
 use crate::config::Price;
@@ -23,6 +24,11 @@ impl Progress<'_> {
     /// Ends the turn if it has taken all that it may: to be called before each
     /// call to a model, whatever it is for.
     pub(super) fn check_spent(&mut self) -> Result<(), Halt> {
+        let owed = self.turn.bill.take();
+        if owed != Usage::default() {
+            self.taken.count(&owed);
+            (self.events)(TurnEvent::usage(&owed, false));
+        }
         if let Some(reached) = self.taken.reached(&self.turn.limits, self.taken.time()) {
             return self.end_at(&reached);
         }

@@ -6,6 +6,7 @@
 //! [`Hands`].
 
 mod ask;
+mod bill;
 mod calls;
 mod compaction;
 mod converse;
@@ -28,6 +29,7 @@ mod tests;
 mod veil;
 mod watch;
 
+pub use bill::Bill;
 pub use compaction::compaction_threshold;
 pub use cut::stored as without_cut_calls;
 pub use event::{CompactionReason, TurnEvent, category_of};
@@ -77,6 +79,8 @@ pub struct Turn<'a> {
     pub hands: &'a dyn Hands,
     /// What a person says to it while it runs.
     pub steering: &'a Steering,
+    /// Who pays for it, and what it pays for.
+    pub bill: &'a Bill,
     /// Keeps secrets out of what is stored.
     pub redactor: &'a Redactor,
 }

@@ -110,6 +110,7 @@ impl Place {
             health: &health,
             hands,
             steering: &self.steering,
+            bill: &Bill::default(),
             redactor: &redactor,
         };
         let mut events = Vec::new();

@@ -26,6 +26,8 @@ struct Written<'a> {
     agent: Cow<'a, str>,
     #[serde(borrow, default)]
     session: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    billed_to: Option<Cow<'a, str>>,
     #[serde(borrow)]
     provider: Cow<'a, str>,
     #[serde(borrow)]
@@ -57,6 +59,7 @@ pub(super) struct Line<'a> {
     /// Whether it tells of a whole day, of which `at` is the beginning.
     pub(super) is_day: bool,
     pub(super) agent: Cow<'a, str>,
+    /// Whose turn pays.
     pub(super) session: Option<Cow<'a, str>>,
     pub(super) provider: Cow<'a, str>,
     pub(super) model: Cow<'a, str>,
@@ -143,7 +146,7 @@ impl<'a> Line<'a> {
             at,
             is_day: written.calls.is_some(),
             agent: written.agent,
-            session: written.session,
+            session: written.billed_to.or(written.session),
             provider: written.provider,
             model: written.model,
             role: written.role,

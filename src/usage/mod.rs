@@ -26,6 +26,9 @@ pub struct Call {
     pub agent: String,
     /// The key of its session, where there is one.
     pub session: Option<String>,
+    /// The key of the session whose turn pays, where that is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub billed_to: Option<String>,
     /// The provider.
     pub provider: String,
     /// The model's id there.

@@ -115,6 +115,18 @@ fn sums_are_told_apart_as_is_asked() {
 }
 
 #[test]
+fn what_an_agent_asked_for_stands_once_and_with_who_pays() {
+    let place = Place::new();
+    let book = place.book();
+    book.note(&call(0));
+    book.note(&Call { billed_to: Some("s0".into()), role: Role::Subagent, ..call(1) });
+    let by = |by| rows(&place.sum(&Query { by, ..Query::default() }));
+    assert_eq!(by(By::Session), [("s0".into(), 2, Some(0.5))]);
+    assert_eq!(by(By::Model), [("p/m".into(), 2, Some(0.5))]);
+    assert!(place.text().contains(r#""session":"s1","billedTo":"s0""#), "{}", place.text());
+}
+
+#[test]
 fn what_was_turned_away_makes_no_unknown_cost_nothing() {
     let place = Place::new();
     let book = place.book();

@@ -427,3 +427,28 @@ fn what_lies_in_the_way_of_a_gateway_is_named() {
     }
     expect(&report(&world, 0), "home", "ok", "is yours");
 }
+
+#[test]
+fn tools_with_the_name_of_a_program_and_plugins_that_are_not_installed_are_told() {
+    let world = some_world();
+    let folder = world.root.join("curl");
+    fs::create_dir_all(&folder).expect("a folder");
+    let manifest = r#"{"name": "curl", "tools": [{"name": "curl", "run": ["./tool"]}]}"#;
+    fs::write(folder.join("plugin.json"), manifest).expect("written");
+    fs::write(folder.join("tool"), "#!/bin/sh\n").expect("written");
+    fs::set_permissions(folder.join("tool"), fs::Permissions::from_mode(0o755)).expect("a mode");
+    world.write_config(&world.agent("a", "", "").replace("'notes'", "'notes', 'curl'"), "");
+    let text = fs::read_to_string(world.config_file()).expect("a configuration");
+    let plugins = "plugins: { curl: { path: './curl' },
+        gone: { path: './h/plugins/gone', _source: 'npm:gone' },";
+    fs::write(world.config_file(), text.replace("plugins: {", plugins)).expect("written");
+    let report = world.run(["doctor", "--json"]).json();
+    expect(&report, "tools", "ok", "curl stands before the program of that name");
+    expect(
+        &report,
+        "config",
+        "warning",
+        "it is not installed: a gateway installs it from npm:gone",
+    );
+    expect(&report, "config", "warning", "start a gateway");
+}

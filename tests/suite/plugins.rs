@@ -181,17 +181,19 @@ fn what_fails_leaves_folder_and_configuration_as_they_were() {
         assert!(error.contains(want), "{want}: {error}");
         assert_eq!((config(&world), installed(&world)), (before.clone(), Vec::<String>::new()));
     };
-    check(Path::new("npm:@scope/pkg"), "not built yet in this version");
-    check(Path::new("github:owner/repo"), "not built yet in this version");
+    for (source, want) in [("npm:../x", "write npm:NAME"), ("github:o", "write github:OWNER/REPOS")]
+    {
+        let error = install(&world, Path::new(source), 2).stderr;
+        assert!(error.contains(want), "{error}");
+    }
     check(Path::new("/nowhere"), "No such file");
     let folder = write_plugin(&world, "src", "hello", "one");
     check(&world.root, "lies among the installed plugins");
     symlink("../config.json5", folder.join("out")).expect("a link");
     check(&folder, "`out` is refused: a link that leads out");
     fs::remove_file(folder.join("out")).expect("removed");
-    fs::write(folder.join("plugin.json"), r#"{"name": "hello", "entry": "x.ts"}"#)
-        .expect("written");
-    check(&folder, "entry: not supported by this version");
+    fs::write(folder.join("plugin.json"), r#"{"name": "hello", "builtin": "x"}"#).expect("written");
+    check(&folder, "builtin: not supported by this version");
     write_plugin(&world, "src", "hello", "one");
 
     // The entry cannot be written: what is in its place goes again.

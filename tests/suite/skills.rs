@@ -2,11 +2,14 @@
 //! never changed there; and what is wrong with one as a person meets it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
-use crate::support::{ModelServer, World, on_each_runtime, provider_at, says, some_world};
+use crate::support::{
+    ModelServer, World, on_each_runtime, provider_at, says, some_world, wait_until,
+};
 
 /// The skill of each form, `review` with a context file and `pdf` with front
 /// matter.
@@ -180,6 +183,73 @@ fn a_skill_that_an_agent_could_change_on_the_host_is_refused() {
         let found = findings(&world, if want.is_empty() { 0 } else { 78 });
         assert_eq!(found.len(), usize::from(!want.is_empty()), "{place:?}: {found:#?}");
         assert!(found.iter().all(|it| it.contains(want)), "{place:?}: {found:#?}");
+    }
+}
+
+#[test]
+fn an_agent_is_shown_the_skills_of_its_plugins_that_their_manifests_name() {
+    let world = some_world();
+    let folder = world.root.join("p");
+    fs::create_dir_all(folder.join("skills/how")).expect("folders");
+    let skill = "---\nname: how\ndescription: How to.\n---\nLike this.\n";
+    fs::write(folder.join("skills/how/SKILL.md"), skill).expect("written");
+    let manifest = r#"{"name": "p", "command": ["./server"], "provides": {"skills": ["how"]}}"#;
+    fs::write(folder.join("plugin.json"), manifest).expect("written");
+    let server = "#!/usr/bin/env python3\nimport json, sys\nfor line in sys.stdin:\n    \
+        id = json.loads(line).get('id')\n    \
+        skills = [{'name': 'how', 'path': './skills/how'}, {'name': 'loose', 'path': './x'}]\n    \
+        beige = {'version': 1, 'tools': [], 'skills': skills}\n    \
+        answer = {'capabilities': {'experimental': {'beige': beige}}}\n    \
+        if id: print(json.dumps({'jsonrpc': '2.0', 'id': id, 'result': answer}), flush=True)\n";
+    fs::write(folder.join("server"), server).expect("written");
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.join("server"), mode).expect("executable");
+    let agents = world.agent("a", "", "") + &world.agent("b", "", "");
+    world.write_config(&agents.replacen("'notes'", "'p'", 1), "");
+    let text = fs::read_to_string(world.config_file()).expect("a configuration");
+    let text = text.replace("plugins: {", "plugins: { p: { path: './p' },");
+    fs::write(world.config_file(), text).expect("written");
+    world.start_gateway();
+    assert_eq!(
+        world.sh("ls /skills; tail -1 /skills/how/SKILL.md").expect(0).text(),
+        "how\nLike this.\n"
+    );
+    let agents = world.get("/api/agents").json();
+    assert_eq!(agents["agents"][0]["skills"], json!(["how"]));
+    assert_eq!(agents["agents"][1]["skills"], json!([]));
+    let warned = "plugin 'p' gives the skill `loose`, which `provides.skills`";
+    wait_until("it is warned of", || world.gateway_log().contains(warned));
+    assert!(!world.gateway_log().contains("skill `how`"), "{}", world.gateway_log());
+}
+
+#[test]
+fn a_plugin_that_an_agent_could_change_on_the_host_is_refused() {
+    let world = some_world();
+    let writes = "which the agent `a` can write to";
+    let inside = world.workspace("a").join("p");
+    fs::create_dir_all(&inside).expect("a folder");
+    fs::write(inside.join("plugin.json"), r#"{"name": "p", "command": ["./server"]}"#)
+        .expect("written");
+    fs::write(inside.join("server"), "#!/bin/sh\n").expect("written");
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(inside.join("server"), mode).expect("executable");
+    let inside = inside.display();
+    for (entry, code, want) in [
+        (format!("path: '{inside}'"), 78, writes),
+        (format!("path: '{inside}/../..'"), 78, writes),
+        (format!("path: '{}'", world.home().display()), 78, "contains the state folder"),
+        (format!("command: ['{inside}/server']"), 78, writes),
+        (format!("command: ['{inside}/not-yet']"), 78, writes),
+        (format!("command: ['sh', '{inside}/server']"), 0, "if this is code"),
+        (format!("command: ['sh', '{inside}']"), 0, ""),
+    ] {
+        world.write_config(&world.agent("a", "", ""), "");
+        let text = fs::read_to_string(world.config_file()).expect("a configuration");
+        let text = text.replace("plugins: {", &format!("plugins: {{ p: {{ {entry} }},"));
+        fs::write(world.config_file(), text).expect("written");
+        let found = findings(&world, code);
+        assert_eq!(found.len(), usize::from(!want.is_empty()), "{entry}: {found:#?}");
+        assert!(found.iter().all(|it| it.contains(want)), "{entry}: {found:#?}");
     }
 }
 

@@ -1,18 +1,30 @@
-//! `beige plugins install` and `update`: says what a plugin is, asks where
-//! something is replaced, puts it in its place, and writes its entry.
+//! `beige plugins install` and `update`: asks where something is replaced, puts
+//! it in its place, and writes its entry.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Read};
-use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::describe::description;
 use super::{Place, entry};
-use crate::cli::{complain, counted, in_words, inert, present, print, tidy, write_through};
+use crate::cli::{
+    complain, in_words, inert, is_watched, present, print, tell, tidy, write_through,
+};
 use crate::config::{amend, as_written, folder_of};
 use crate::error::{Error, Kind, Result};
-use crate::plugin::install::{self, Shelf, Source, Staged, StagedPlugin};
-use crate::plugin::manifest::{Program, Run, Server, Way};
+use crate::plugin::install::{self, Net, Shelf, Source, Staged, StagedPlugin, node};
+
+/// How long all downloads of one command may take.
+const DOWNLOADS: Duration = Duration::from_secs(600);
+
+/// How long nothing is said of a download.
+const SILENT: Duration = Duration::from_secs(1);
+
+/// How often it is said how far one is.
+const TOLD_EVERY: Duration = Duration::from_millis(200);
 
 /// Longest answer that is read.
 const LONGEST_ANSWER: u64 = 1024;
@@ -31,11 +43,12 @@ pub(super) fn install(place: &Place, source: &str, consent: Consent) -> Result<V
     let source = Source::parse(source)?;
     let written = as_written(&place.file, &place.home)?;
     let shelf = Shelf::open(&place.home)?;
-    let staged = shelf.stage(source)?;
+    let staged = downloading(|net| shelf.stage(source, net))?;
     present(&description(&staged))?;
     ask(&staged, &replaced(&staged, &written), consent)?;
     let names = put(place, staged, |_| true)?;
     print(&format!("installed {}\n", names.join(", ")))?;
+    tell_of_packages(place, &names)?;
     print(&next_steps(place, &names)?)?;
     Ok(names)
 }
@@ -46,9 +59,13 @@ pub(super) fn update(place: &Place, name: Option<&str>) -> Result<Vec<String>> {
     let shelf = Shelf::open(&place.home)?;
     let mut updated = Vec::new();
     let mut failed = None;
-    for (source, names) in sources(place, &shelf, &written, name)? {
+    let sources = sources(place, &shelf, &written, name)?;
+    if sources.is_empty() {
+        print("no plugin here was installed from elsewhere\n")?;
+    }
+    for (source, names) in sources {
         match update_from(place, &shelf, &source, &names) {
-            Ok(()) => updated.extend(names),
+            Ok(it) => updated.extend(it),
             Err(error) if name.is_some() => return Err(error),
             Err(error) => {
                 complain("beige plugins", &error.within(format!("update {}", names.join(", "))));
@@ -58,10 +75,10 @@ pub(super) fn update(place: &Place, name: Option<&str>) -> Result<Vec<String>> {
     }
     match failed {
         Some(error) => Err(error),
-        None if updated.is_empty() => {
-            print("no plugin here was installed from elsewhere\n").map(|()| updated)
+        None => {
+            tell_of_packages(place, &updated)?;
+            Ok(updated)
         }
-        None => Ok(updated),
     }
 }
 
@@ -95,15 +112,67 @@ fn sources(
     Ok(sources)
 }
 
-fn update_from(place: &Place, shelf: &Shelf, source: &str, names: &[String]) -> Result<()> {
-    let staged = shelf.stage(Source::parse(source)?)?;
+/// Gives the names of what was updated: none if nothing is new.
+fn update_from(
+    place: &Place,
+    shelf: &Shelf,
+    source: &str,
+    names: &[String],
+) -> Result<Vec<String>> {
+    let from = Source::parse(source)?;
+    let staged = downloading(|net| shelf.stage(from, net))?;
     let has = |name: &&String| !staged.plugins.iter().any(|it| it.manifest.name == **name);
     if let Some(missing) = names.iter().find(has) {
         let what = format!("{source} holds no plugin `{missing}` any more; remove that one first");
         return Err(Error::new(Kind::Missing, what));
     }
+    let all = names.join(", ");
+    let version = staged.version().map_or_else(String::new, |it| format!(" {it}"));
+    if staged.is_there()? {
+        present(&format!("{all}{version}: nothing new in {source}\n"))?;
+        return Ok(Vec::new());
+    }
     put(place, staged, |it| names.contains(&it.manifest.name))?;
-    print(&format!("updated {} from {source}\n", names.join(", ")))
+    present(&format!("updated {all} from {source}{version}\n"))?;
+    Ok(names.to_vec())
+}
+
+/// Does what may have to download something; a person who watches is told how
+/// far that is.
+fn downloading<T>(act: impl FnOnce(&Net<'_>) -> Result<T>) -> Result<T> {
+    let (begun, told) = (Instant::now(), Cell::new(None::<Instant>));
+    let progress = |bytes: u64| {
+        let is_time = told.get().map_or(begun.elapsed() > SILENT, |it| it.elapsed() > TOLD_EVERY);
+        if is_time && is_watched() {
+            told.set(Some(Instant::now()));
+            let line = format!("\rdownloading … {:.1} MiB ", bytes as f64 / f64::from(1 << 20));
+            // Nobody is left to be told where standard error is gone.
+            let _ = write_through(io::stderr(), line.as_bytes());
+        }
+    };
+    let environment = |name: &str| std::env::var_os(name);
+    let deadline = begun + DOWNLOADS;
+    let done = act(&Net { environment: &environment, deadline, progress: &progress });
+    if told.get().is_some() {
+        let _ = write_through(io::stderr(), b"\r\x1b[K");
+    }
+    done
+}
+
+/// Says whose packages are still missing: beige runs no package manager.
+fn tell_of_packages(place: &Place, names: &[String]) -> Result<()> {
+    let written = as_written(&place.file, &place.home)?;
+    let folders = names.iter().filter_map(|it| written["plugins"][it]["path"].as_str());
+    for folder in folders.filter_map(|it| folder_of(&place.file, it)) {
+        if node::lacks_packages(&folder) {
+            tell(&format!(
+                "beige plugins: its package.json names packages that are not there; install them \
+                 yourself: cd {} && npm install --omit=dev --ignore-scripts",
+                tidy(&folder)
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Puts it in its place and writes the entries of the plugins that are `meant`;
@@ -113,7 +182,7 @@ fn put(
     staged: Staged,
     meant: impl Fn(&StagedPlugin) -> bool,
 ) -> Result<Vec<String>> {
-    let source = staged.source.path().to_string_lossy().into_owned();
+    let source = staged.source.text();
     let placed = staged.place()?;
     let names = amend(&place.file, &place.home, |draft| {
         let plugins = placed.staged().plugins.iter().filter(|it| meant(it));
@@ -166,85 +235,6 @@ fn is_yes(question: &str) -> Result<bool> {
     // What cannot be read is no consent.
     let _ = io::BufRead::read_line(&mut io::BufReader::new(&mut stdin), &mut answer);
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
-}
-
-/// What the plugins are and may do, for who decides.
-fn description(staged: &Staged) -> String {
-    let mut text = String::new();
-    for plugin in &staged.plugins {
-        let manifest = &plugin.manifest;
-        text.push_str(&format!("{}\n", manifest.name));
-        for tool in &manifest.tools {
-            text.push_str(&format!("  tool {}: {}\n", tool.name, tool.description));
-            if let Way::Run(run) = &tool.way {
-                text.push_str(&format!("    {}\n", program(plugin, run)));
-            }
-        }
-        if let Some(it) = &manifest.server {
-            text.push_str(&format!("  {}\n", server(plugin, it)));
-        }
-        if let Value::Object(defaults) = &manifest.default_config
-            && !defaults.is_empty()
-        {
-            text.push_str(&format!("  settings: {}\n", manifest.default_config));
-        }
-        let mut references = Vec::new();
-        install::entry::references(&manifest.default_config, "config", &mut references);
-        for at in references {
-            text.push_str(&format!(
-                "  {at} names a variable or file of yours, and is written as plain text; write it \
-                 yourself if the plugin may have it\n"
-            ));
-        }
-        for warning in &manifest.warnings {
-            text.push_str(&format!("  {warning}\n"));
-        }
-    }
-    let files = counted(staged.files as u64, "file");
-    let size = staged.bytes.div_ceil(1024);
-    let (from, to) = (tidy(staged.source.path()), tidy(staged.target()));
-    text + &format!(
-        "It runs on this host as you ({}), outside every sandbox: it can do what you can.\n\
-         {files}, {size} KiB, from {from} to {to}\n",
-        user()
-    )
-}
-
-fn program(plugin: &StagedPlugin, run: &Run) -> String {
-    let program = match &run.program {
-        Program::Inside(path) => inside(plugin, path),
-        Program::OnPath(name) => format!("{name} (from PATH)"),
-    };
-    let args: String = run.args.iter().map(|it| format!(" {it}")).collect();
-    let flags = match &run.flags {
-        Some(flags) if flags.is_empty() => "no options".into(),
-        Some(flags) => format!("of options {}", flags.join(" ")),
-        None => "any options".into(),
-    };
-    format!("runs {program}{args} with an agent's arguments, {flags}{}", sets(&run.env))
-}
-
-fn server(plugin: &StagedPlugin, server: &Server) -> String {
-    let words: Vec<String> = server.argv.iter().map(|it| inside(plugin, Path::new(it))).collect();
-    format!("keeps {} running, beside the gateway{}", words.join(" "), sets(&server.env))
-}
-
-/// As the manifest says it, for a file in the plugin's folder.
-fn inside(plugin: &StagedPlugin, path: &Path) -> String {
-    match path.strip_prefix(&plugin.manifest.folder) {
-        Ok(inside) => format!("./{}", inside.display()),
-        Err(_) => path.display().to_string(),
-    }
-}
-
-fn sets(env: &BTreeMap<String, String>) -> String {
-    let names: Vec<&str> = env.keys().map(String::as_str).collect();
-    if names.is_empty() { String::new() } else { format!("; sets {}", names.join(", ")) }
-}
-
-fn user() -> String {
-    let uid = rustix::process::geteuid();
-    if uid.is_root() { "root".into() } else { format!("user {}", uid.as_raw()) }
 }
 
 /// What is left to do: tools that no agent may use yet.

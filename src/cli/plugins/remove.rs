@@ -10,6 +10,8 @@ use crate::cli::{in_words, print, tell, tidy};
 use crate::config::{amend, as_written, folder_of};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::install::{Shelf, tools_of};
+use crate::plugin::manifest::{self, SkillEntry};
+use crate::plugin::package;
 
 /// Removes a plugin; refuses while an agent names it, unless `force`d.
 pub(super) fn remove(place: &Place, name: &str, force: bool) -> Result<()> {
@@ -34,17 +36,33 @@ pub(super) fn remove(place: &Place, name: &str, force: bool) -> Result<()> {
         Ok((folder, others))
     })?;
     let file = tidy(&place.file);
+    let manifest = folder.as_deref().and_then(|it| manifest::read(it).ok());
+    let skills = manifest.map(|it| it.skills).unwrap_or_default();
     match folder {
         Some(it) if shelf.discard(&it, &others)? => {
             print(&format!("removed {name}: its entry in {file}, and {}\n", tidy(&it)))?;
         }
-        Some(it) => print(&format!("removed {name}: its entry in {file}; {} stays\n", tidy(&it)))?,
-        None => print(&format!("removed {name}: its entry in {file}\n"))?,
+        Some(it) if it.exists() => {
+            print(&format!("removed {name}: its entry in {file}; {} stays\n", tidy(&it)))?;
+        }
+        _ => print(&format!("removed {name}: its entry in {file}\n"))?,
     }
+    clear(place, name, &skills)?;
     for user in users {
         tell(&format!(
             "beige plugins: {user} still names `{name}`: a gateway does not start with it"
         ));
+    }
+    Ok(())
+}
+
+/// Takes away the copies that sandboxes were shown, and says what else there is.
+fn clear(place: &Place, name: &str, skills: &[SkillEntry]) -> Result<()> {
+    package::remove(&place.home.package(name))?;
+    skills.iter().try_for_each(|it| package::remove(&place.home.skill(&it.name)))?;
+    let kept = place.home.plugin_files(name);
+    if kept.exists() {
+        print(&format!("What it has stored stays, in {}\n", tidy(&kept)))?;
     }
     Ok(())
 }

@@ -6,7 +6,7 @@
 mod agent;
 mod gateway;
 mod provider;
-mod proxy;
+pub(crate) mod proxy;
 mod sandbox;
 mod skill;
 
@@ -80,7 +80,7 @@ impl<'a> Assembly<'a> {
         self.compare_workspaces(&agents, &config);
         self.compare_log(&root.get("gateway").get("logFile").path, &config);
         self.compare_access(&agents, &config);
-        self.compare_skills(&root.get("skills"), &config);
+        self.compare_shown(root, &config);
         config
     }
 
@@ -112,6 +112,7 @@ impl<'a> Assembly<'a> {
                 Some("allow") => OnHookFailure::Allow,
                 _ => OnHookFailure::Refuse,
             },
+            installed_from: node.get("_source").text().map(str::to_owned),
         }
     }
 

@@ -6,7 +6,7 @@ use ureq::http::Uri;
 use crate::config::Environment;
 
 /// The URL, and the variable that names it. `NO_PROXY` excludes hosts.
-pub(super) fn of_environment(
+pub(crate) fn of_environment(
     target: &Uri,
     environment: &Environment<'_>,
 ) -> Option<(String, &'static str)> {

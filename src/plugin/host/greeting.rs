@@ -35,6 +35,17 @@ pub struct Announced {
     pub tools: Vec<AnnouncedTool>,
     /// Hooks that it wants to be called for.
     pub hooks: Vec<String>,
+    /// Its channel, if it is one.
+    pub channel: Option<AnnouncedChannel>,
+    /// The names of its skills.
+    pub skills: Vec<String>,
+}
+
+/// A channel as the plugin that is one describes it; it has the plugin's name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AnnouncedChannel {
+    /// Whether messages can be sent by it at any time.
+    pub supports_messaging: bool,
 }
 
 /// A tool as the plugin that gives it describes it.
@@ -56,6 +67,10 @@ impl Greeting {
         let beige = beige.is_object().then(|| Announced {
             tools: list(&beige["tools"]).map(tool).filter(|it| !it.name.is_empty()).collect(),
             hooks: texts(&beige["hooks"]),
+            channel: beige["channel"].as_object().map(|it| AnnouncedChannel {
+                supports_messaging: it.get("supportsMessaging") == Some(&Value::Bool(true)),
+            }),
+            skills: list(&beige["skills"]).map(|it| text(&it["name"])).collect(),
         });
         Self { server, beige }
     }
@@ -101,6 +116,8 @@ mod tests {
                 commands: vec!["kv get KEY".into()],
             }],
             hooks: vec!["prePrompt".into()],
+            channel: Some(AnnouncedChannel { supports_messaging: true }),
+            skills: vec!["notes".into()],
         };
         let beige = json!({
             "version": 1,
@@ -109,6 +126,8 @@ mod tests {
                 {"description": "no name"},
             ],
             "hooks": ["prePrompt", null],
+            "channel": {"supportsMessaging": true},
+            "skills": [{"name": "notes", "path": "./notes", "description": "How to keep notes"}],
         });
         check(
             json!({"capabilities": {"experimental": {"beige": beige}}}),

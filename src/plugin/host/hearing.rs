@@ -121,7 +121,7 @@ impl Hearing {
                 let message = told(&params["message"]);
                 complaints.say(Level::Debug, &format!("progress {done} of {of}: {message}"));
             }
-            _ => self.desk.notice(&self.plugin, method, params),
+            _ => self.desk.notice(&self.plugin, &self.connection, method, params),
         }
     }
 

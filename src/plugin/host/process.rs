@@ -2,7 +2,7 @@
 //! of the gateway's but what is listed, and how it is ended with all that
 //! descends from it. What it says is not read here.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use crate::error::{During, Error, Kind, Result};
 use crate::plugin::builtins::THIS_PROGRAM;
 use crate::plugin::child::{never_block, not_started};
-use crate::plugin::tree;
+use crate::plugin::{TypeScript, tree};
 
 /// How long a killed process may take to be gone; more is a broken kernel.
 const DEATH: Duration = Duration::from_secs(5);
@@ -25,12 +25,15 @@ const DEATH: Duration = Duration::from_secs(5);
 pub struct Launch {
     /// The plugin's name.
     pub plugin: String,
-    /// Program and arguments; a name is looked up in PATH.
+    /// Program and arguments; a name is looked up in PATH. Empty for a plugin in
+    /// TypeScript.
     pub argv: Vec<OsString>,
     /// Its working folder.
     pub folder: PathBuf,
     /// All of its environment.
     pub env: Vec<(String, OsString)>,
+    /// Of a plugin in TypeScript: what makes it a server.
+    pub typescript: Option<TypeScript>,
 }
 
 impl Launch {
@@ -46,6 +49,12 @@ impl Launch {
         command.args(args).current_dir(&self.folder).env_clear();
         command.envs(self.env.iter().map(|(name, value)| (name, value)));
         Ok(command)
+    }
+
+    /// A variable of its environment; empty if there is none.
+    pub(in crate::plugin) fn variable(&self, name: &str) -> &OsStr {
+        let found = self.env.iter().rev().find(|(it, _)| it == name);
+        found.map(|(_, it)| it.as_os_str()).unwrap_or_default()
     }
 }
 
@@ -146,7 +155,6 @@ fn how(status: ExitStatus) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
     use std::io::Read;
 
     use super::*;
@@ -157,6 +165,7 @@ mod tests {
             argv: argv.iter().map(Into::into).collect(),
             folder: "/".into(),
             env: vec![("PATH".into(), "/usr/bin:/bin".into()), ("A".into(), "b".into())],
+            typescript: None,
         }
     }
 

@@ -43,7 +43,7 @@ impl Desk for Echo {
         }
     }
 
-    fn notice(&self, _plugin: &str, _method: &str, _params: &Value) {
+    fn notice(&self, _: &str, _: &Connection, _method: &str, _params: &Value) {
         self.notices.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -54,6 +54,7 @@ fn host(argv: &[&str]) -> Host {
         argv: argv.iter().map(Into::into).collect(),
         folder: "/".into(),
         env: std::env::var_os("PATH").map(|it| ("PATH".to_owned(), it)).into_iter().collect(),
+        typescript: None,
     };
     Host::new(launch, Arc::new(Echo::default()), Redactor::new(), None)
 }

@@ -25,7 +25,9 @@ pub fn write(draft: &mut Draft, file: &Path, plugin: &StagedPlugin, source: &str
         fields.push(("_source".into(), Value::from(source).into()));
         return draft.set(&["plugins", name], Written::Object(fields));
     };
-    if let Some(other) = ["command", "url"].into_iter().find(|it| entry.get(it).is_some()) {
+    if let Some(other) =
+        ["command", "url", "builtin"].into_iter().find(|it| entry.get(it).is_some())
+    {
         let what = format!("plugins.{name} is a server by `{other}`; remove it first");
         return Err(Error::new(Kind::Conflict, what));
     }

@@ -10,11 +10,14 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 
 use super::listing::{Item, Listing, refused};
-use crate::config::home::create_private;
+use crate::config::home::{create_private, open_own};
 use crate::error::{During, Kind, Result};
 
 /// Never copied: what it holds is no part of a plugin.
 const LEFT_OUT: &str = ".git";
+
+/// Bytes that are compared at a time.
+const PIECE: usize = 16 * 1024;
 
 /// All that is in a folder; refuses what cannot be installed.
 pub(super) fn list(source: &Path) -> Result<Listing> {
@@ -81,6 +84,22 @@ pub(super) fn write(from: impl Read, bytes: u64, is_program: bool, to: &Path) ->
         return Err(io::Error::other("it changed while it was read"));
     }
     file.set_permissions(Permissions::from_mode(if is_program { 0o700 } else { 0o600 }))
+}
+
+/// Whether two files of equal length hold the same.
+pub(super) fn is_same(one: &Path, other: &Path) -> Result<bool> {
+    let what = || format!("compare {} with {}", one.display(), other.display());
+    let open = |it: &Path| open_own(it, OpenOptions::new().read(true));
+    let (mut a, mut b) =
+        (open(one).during(Kind::Denied, what())?, open(other).during(Kind::Denied, what())?);
+    let (mut left, mut right) = (vec![0; PIECE], vec![0; PIECE]);
+    loop {
+        let count = a.read(&mut left).during(Kind::Denied, what())?;
+        let Ok(()) = b.read_exact(&mut right[..count]) else { return Ok(false) };
+        if count == 0 || left[..count] != right[..count] {
+            return Ok(count == 0);
+        }
+    }
 }
 
 fn item(entry: &fs::DirEntry, path: &Path) -> Result<Item> {

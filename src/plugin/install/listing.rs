@@ -118,6 +118,19 @@ impl Listing {
         (self.items.get(&path) == Some(item)).then_some(path)
     }
 
+    /// Whether anything stands there.
+    pub(super) fn holds(&self, path: &Path) -> bool {
+        self.items.contains_key(path)
+    }
+
+    /// The one folder that holds all the rest.
+    pub(super) fn top(&self) -> Option<PathBuf> {
+        let first = PathBuf::from(self.items.keys().next()?.components().next()?.as_os_str());
+        let is_top = self.items.get(&first) == Some(&Item::Folder)
+            && self.items.keys().all(|it| it.starts_with(&first));
+        is_top.then_some(first)
+    }
+
     /// Files in it, and their bytes.
     pub(super) fn size(&self) -> (usize, u64) {
         let files = self.items.values().filter(|it| matches!(it, Item::File { .. }));

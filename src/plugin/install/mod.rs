@@ -2,19 +2,26 @@
 //! is listed and checked ([`listing`]), then staged beside its place, then its
 //! `plugin.json` is checked there, and only then it takes its place in one step
 //! that can be taken back. The entry in `config.json5` is written in between,
-//! so that what fails leaves both as they were.
+//! so that what fails leaves both as they were. What is downloaded is checked
+//! like an archive of this host.
 //!
 //! Runs nothing of a plugin, and asks nobody: that is the command line's.
 
+pub mod absent;
 pub mod entry;
 pub mod import;
+pub mod node;
 
 mod archive;
+mod download;
 mod folder;
+mod github;
 mod gzip;
 mod listing;
+mod npm;
 mod source;
 mod tar;
+mod version;
 
 use std::fs;
 use std::io;
@@ -26,9 +33,11 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde_json::Value;
 
+pub use download::Net;
 pub use source::Source;
 
 use archive::Archive;
+use listing::{Item, Listing};
 
 use crate::config::Home;
 use crate::config::file_lock::{self, Held};
@@ -100,26 +109,37 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Copies a source beside its place and checks it there.
-    pub fn stage(&self, source: Source) -> Result<Staged> {
+    /// Copies a source beside its place, by way of `net` if it is not of this
+    /// host, and checks it there.
+    pub fn stage(&self, source: Source, net: &Net<'_>) -> Result<Staged> {
         self.refuse_own(&source)?;
         let scratch = self.scratch()?;
-        let (listing, plugins) = match &source {
+        let tree = scratch.0.join("tree");
+        create_private(&tree)?;
+        let archive = scratch.0.join("archive.tar.gz");
+        let (listing, inner) = match &source {
             Source::Folder(path) => {
                 let listing = folder::list(path)?;
-                let plugins = plugins_in(&listing, &source)?;
-                folder::copy(path, &listing, &scratch.0)?;
-                (listing, plugins)
+                plugins_in(&listing, &source)?;
+                folder::copy(path, &listing, &tree)?;
+                (listing, PathBuf::new())
             }
-            Source::Archive(path) => {
-                let mut archive = Archive::open(path)?;
-                let listing = archive.list()?;
-                let plugins = plugins_in(&listing, &source)?;
-                archive.unpack(&listing, &scratch.0)?;
-                (listing, plugins)
+            Source::Archive(path) => (unpacked(path, &source, None, &tree)?, PathBuf::new()),
+            Source::Npm { name, wanted } => {
+                npm::download(net, name, wanted.as_deref(), &archive)?;
+                let listing = unpacked(&archive, &source, Some(Path::new("")), &tree)?;
+                let inner = listing.top().unwrap_or_default();
+                (listing, inner)
+            }
+            Source::GitHub { owner, repository, folder, reference } => {
+                github::download(net, owner, repository, reference.as_deref(), &archive)?;
+                let listing = unpacked(&archive, &source, Some(folder), &tree)?;
+                let inner = listing.top().unwrap_or_default().join(folder);
+                (listing, inner)
             }
         };
-        self.checked(source, &listing, &plugins, scratch)
+        let tree: PathBuf = tree.components().chain(inner.components()).collect();
+        self.checked(source, &listing.below(&inner)?, &tree, scratch)
     }
 
     /// Takes the folder of an installed plugin away; whether it was one. What a
@@ -151,28 +171,29 @@ impl Shelf {
     fn checked(
         &self,
         source: Source,
-        listing: &listing::Listing,
-        plugins: &[PathBuf],
+        listing: &Listing,
+        tree: &Path,
         scratch: Scratch,
     ) -> Result<Staged> {
+        let plugins = plugins_in(listing, &source)?;
         let manifests: Vec<Manifest> =
-            plugins.iter().map(|it| read(&scratch.0, it)).collect::<Result<_>>()?;
+            plugins.iter().map(|it| read(tree, it)).collect::<Result<_>>()?;
         refuse_doubles(&manifests)?;
-        let (content, target) = match (&plugins, manifests.as_slice()) {
-            ([below], [only]) => (scratch.0.join(below), self.home.plugins().join(&only.name)),
-            _ => (scratch.0.clone(), self.home.plugin_packages().join(package_name(&source)?)),
+        let (content, target) = match (plugins.as_slice(), manifests.as_slice()) {
+            ([below], [only]) => (tree.join(below), self.home.plugins().join(&only.name)),
+            _ => (tree.to_owned(), self.home.plugin_packages().join(package_name(&source)?)),
         };
         let folder_of = |below: &PathBuf| match plugins.len() {
             1 => target.clone(),
             _ => target.join(below),
         };
-        let (files, bytes) = match plugins {
+        let (files, bytes) = match plugins.as_slice() {
             [below] => listing.below(below)?.size(),
             _ => listing.size(),
         };
         let plugins = manifests
             .into_iter()
-            .zip(plugins)
+            .zip(&plugins)
             .map(|(manifest, below)| StagedPlugin { manifest, folder: folder_of(below) })
             .collect();
         Ok(Staged { folder: scratch, content, target, source, plugins, files, bytes })
@@ -182,7 +203,7 @@ impl Shelf {
     /// itself.
     fn refuse_own(&self, source: &Source) -> Result<()> {
         let own = self.home.root().canonicalize().unwrap_or_else(|_| self.home.root().to_owned());
-        let path = source.path();
+        let Some(path) = source.path() else { return Ok(()) };
         let is_shelf = |it: PathBuf| own.join(it.strip_prefix(self.home.root()).unwrap_or(&it));
         let on_shelf = [self.home.plugins(), self.home.plugin_packages()]
             .into_iter()
@@ -226,6 +247,34 @@ impl Staged {
     /// Where it will lie.
     pub fn target(&self) -> &Path {
         &self.target
+    }
+
+    /// The version of the package, if it says one.
+    pub fn version(&self) -> Option<String> {
+        node::version_in(&self.content)
+    }
+
+    /// Whether the very same lies there already, but for what a package manager
+    /// has added.
+    pub fn is_there(&self) -> Result<bool> {
+        if !self.target.is_dir() {
+            return Ok(false);
+        }
+        let (new, old) = (folder::list(&self.content)?, folder::list(&self.target)?);
+        let is_old = |path: &Path, item: &Item| old.listed(path, item).is_some();
+        let is_known = |path: &Path| node::is_added(path) || new.holds(path);
+        if !new.items().all(|(path, item)| is_old(path, item))
+            || !old.items().all(|(path, _)| is_known(path))
+        {
+            return Ok(false);
+        }
+        let files = new.items().filter(|(_, item)| matches!(item, Item::File { .. }));
+        for (path, _) in files {
+            if !folder::is_same(&self.content.join(path), &self.target.join(path))? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Puts all of it in its place, in one step.
@@ -302,10 +351,33 @@ fn swap(new: &Path, target: &Path, aside: &Path) -> io::Result<()> {
     fs::rename(&old, new)
 }
 
-fn plugins_in(listing: &listing::Listing, source: &Source) -> Result<Vec<PathBuf>> {
+/// Unpacks an archive once it is seen that there are plugins in it: below that
+/// folder of the one that holds all the rest, or anywhere.
+fn unpacked(file: &Path, source: &Source, below: Option<&Path>, to: &Path) -> Result<Listing> {
+    let mut archive = Archive::open(file)?;
+    let listing = archive.list().map_err(|it| it.within(source.text()))?;
+    match below {
+        None => plugins_in(&listing, source)?,
+        Some(folder) => {
+            let top = listing.top().ok_or_else(|| {
+                let what = format!("{}: its archive is not one folder", source.text());
+                Error::new(Kind::Denied, what)
+            })?;
+            plugins_in(&listing.below(&top.join(folder))?, source)?
+        }
+    };
+    archive.unpack(&listing, to)?;
+    Ok(listing)
+}
+
+fn plugins_in(listing: &Listing, source: &Source) -> Result<Vec<PathBuf>> {
     let plugins = listing.plugins();
     if plugins.is_empty() {
-        let what = format!("{} holds no plugin.json", source.path().display());
+        let what = format!(
+            "{} holds no plugin.json, so it is no plugin; an MCP server needs none: name it in \
+             the configuration, as plugins.NAME.command",
+            source.text()
+        );
         return Err(Error::new(Kind::Missing, what));
     }
     if let [below] = plugins.as_slice() {
@@ -335,7 +407,7 @@ fn refuse_doubles(manifests: &[Manifest]) -> Result<()> {
 
 fn package_name(source: &Source) -> Result<String> {
     source::fitted(&source.stem()).ok_or_else(|| {
-        let what = format!("{} needs a name with letters in it", source.path().display());
+        let what = format!("{} needs a name with letters in it", source.text());
         Error::new(Kind::Usage, what)
     })
 }

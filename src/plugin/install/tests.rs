@@ -18,7 +18,9 @@ fn shelf(folder: &Folder) -> Shelf {
 
 fn staged(folder: &Folder, shelf: &Shelf, at: &str) -> Result<Staged> {
     let source = Source::parse(&folder.path().join(at).to_string_lossy())?;
-    shelf.stage(source)
+    let nothing = |_: &str| None;
+    let deadline = std::time::Instant::now();
+    shelf.stage(source, &Net { environment: &nothing, deadline, progress: &|_| () })
 }
 
 fn names(folder: &Path) -> Vec<String> {

@@ -46,23 +46,29 @@ pub(super) fn find_program(
 }
 
 fn program_inside(folder: &Path, program: &str) -> Result<PathBuf, String> {
-    if program.starts_with('/') {
-        return Err(format!(
-            "`{program}` must be a path inside the plugin's folder, such as `./tool`"
-        ));
-    }
-    let path = folder.join(program).canonicalize().map_err(|it| format!("`{program}`: {it}"))?;
-    if !path.starts_with(folder) {
-        return Err(format!("`{program}` leads out of the plugin's folder"));
-    }
-    let metadata = fs::metadata(&path).map_err(|it| format!("`{program}`: {it}"))?;
-    if !metadata.is_file() {
-        return Err(format!("`{program}` is not a file"));
-    }
-    if metadata.permissions().mode() & 0o111 == 0 {
+    let (path, mode) = file_inside(folder, program)?;
+    if mode & 0o111 == 0 {
         return Err(format!("`{program}` is not executable; `chmod +x` makes it so"));
     }
     Ok(path)
+}
+
+/// A file of the plugin, links resolved, and its mode.
+pub(super) fn file_inside(folder: &Path, name: &str) -> Result<(PathBuf, u32), String> {
+    if name.starts_with('/') {
+        return Err(format!(
+            "`{name}` must be a path inside the plugin's folder, such as `./tool`"
+        ));
+    }
+    let path = folder.join(name).canonicalize().map_err(|it| format!("`{name}`: {it}"))?;
+    if !path.starts_with(folder) {
+        return Err(format!("`{name}` leads out of the plugin's folder"));
+    }
+    let metadata = fs::metadata(&path).map_err(|it| format!("`{name}`: {it}"))?;
+    if !metadata.is_file() {
+        return Err(format!("`{name}` is not a file"));
+    }
+    Ok((path, metadata.permissions().mode()))
 }
 
 pub(super) fn flags(fields: &Fields<'_>, findings: &mut Findings) -> Option<Vec<String>> {

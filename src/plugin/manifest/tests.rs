@@ -70,6 +70,7 @@ fn a_small_manifest_is_read_with_its_defaults() {
         tools: vec![tool],
         server: None,
         hooks: Vec::new(),
+        skills: Vec::new(),
         private: Vec::new(),
         schema: None,
         default_config: json!({}),
@@ -206,17 +207,26 @@ fn time_limits_and_variables_have_their_bounds() {
 }
 
 #[test]
-fn forms_that_are_not_built_are_refused() {
-    check(
-        json!({"entry": "index.ts"}),
-        &["entry: not supported by this version; `command`, or `tools` with `run`, is"],
-    );
-    check(json!({"tools": null}), &["tools: is required, or `command`"]);
+fn what_no_form_can_have_is_refused() {
+    check(json!({"tools": null}), &["tools: is required, or `command`, or an index.ts"]);
     check(
         json!({"provides": {"tools": ["p"], "channel": true, "hooks": ["prePrompt"], "skills": []}}),
         &[
-            "provides.channel: not supported by this version",
-            "provides.hooks: only a server can be asked for hooks: it needs `command`",
+            "provides.channel: only a server can be a channel: it needs `command` or `entry`",
+            "provides.hooks: only a server can be asked for hooks: it needs `command` or `entry`",
+        ],
+    );
+    let odd = json!(["A", {"path": "x"}, {"name": "y", "path": "../y"}, {"name": "z", "path": "."},
+        "ok", "ok", 7]);
+    check(
+        json!({"provides": {"tools": ["p"], "skills": odd}}),
+        &[
+            "provides.skills[0]: \"A\" is no name of a skill",
+            "provides.skills[1].name: is required",
+            "provides.skills[2]: its path leads out of the plugin's folder",
+            "provides.skills[3]: its path leads out of the plugin's folder",
+            "provides.skills[5]: `ok` is there twice",
+            "provides.skills[6]: must be an object, is a number",
         ],
     );
     check(json!({"provides": {"tools": ["p"], "channel": false, "hooks": [], "skills": []}}), &[]);
@@ -240,6 +250,7 @@ fn a_server_names_its_program_and_promises_its_tools() {
     let manifest = manifest.unwrap_or_else(|it| panic!("{it:?}"));
     let server = Server {
         argv: vec![program.into(), "--x".into()],
+        entry: None,
         env: BTreeMap::from([("A".into(), "b".into())]),
     };
     assert_eq!(manifest.server, Some(server));
@@ -272,6 +283,46 @@ fn a_server_that_cannot_be_one_is_refused() {
          tells its tools itself, and `provides.tools` names them"],
     );
     check(json!({"env": {}}), &["env: belongs into an entry of `tools`"]);
+}
+
+/// The entry of a plugin with these files, or what is wrong with it.
+#[track_caller]
+fn check_entry(manifest: &str, files: &[&str], want: Result<&str, &str>) {
+    let scratch = Scratch::new();
+    scratch.write("p/plugin.json", manifest);
+    scratch.write_program("p/tool", "#!/bin/sh\n");
+    files.iter().for_each(|it| drop(scratch.write(it, "")));
+    let folder = scratch.path().join("p").canonicalize().unwrap_or_default();
+    let got = read(&folder).map(|it| it.server.and_then(|it| it.entry));
+    let want = want.map(|it| Some(folder.join(it)).filter(|_| !it.is_empty()));
+    assert_eq!(got, want.map_err(|it| vec![format!("plugin.json: {it}")]), "{manifest}");
+}
+
+#[test]
+fn a_plugin_in_typescript_begins_with_its_entry_or_an_index() {
+    let index = &["p/index.ts"][..];
+    check_entry(r#"{"name": "p"}"#, index, Ok("index.ts"));
+    check_entry(r#"{"name": "p", "entry": "a/b.ts", "env": {}}"#, &["p/a/b.ts"], Ok("a/b.ts"));
+    check_entry(r#"{"name": "p", "provides": {"hooks": ["prePrompt"]}}"#, index, Ok("index.ts"));
+    // A way to run that is named counts.
+    check_entry(r#"{"name": "p", "command": ["./tool"]}"#, index, Ok(""));
+    check_entry(r#"{"name": "p", "tools": [{"name": "p", "run": ["./tool"]}]}"#, index, Ok(""));
+    let outside = Err("entry: `../q.ts` leads out of the plugin's folder");
+    check_entry(r#"{"name": "p", "entry": "../q.ts"}"#, &["q.ts"], outside);
+    let none = Err("entry: `index.ts`: No such file or directory (os error 2)");
+    check_entry(r#"{"name": "p", "entry": "index.ts"}"#, &[], none);
+    let both = Err("entry: a plugin that has it has no `command`");
+    check_entry(r#"{"name": "p", "command": ["./tool"], "entry": "index.ts"}"#, index, both);
+}
+
+#[test]
+fn a_plugin_in_typescript_cannot_stay_below_node_modules() {
+    let scratch = Scratch::new();
+    scratch.write("node_modules/p/plugin.json", r#"{"name": "p"}"#);
+    scratch.write("node_modules/p/index.ts", "");
+    let wrong = read(&scratch.path().join("node_modules/p")).err().unwrap_or_default();
+    assert!(wrong[0].contains("lies below a folder node_modules, where"), "{wrong:?}");
+    assert!(wrong[0].contains("`beige plugins install /"), "{wrong:?}");
 }
 
 #[test]
@@ -339,13 +390,11 @@ fn a_folder_can_name_a_builtin_plugin_and_say_what_is_its_own() {
     assert_eq!(manifest.server.map(|it| it.argv), Some(argv.into()));
     let told = |it: &ToolEntry| (it.name.clone(), it.description.clone(), it.commands.len());
     assert_eq!(manifest.tools.iter().map(told).collect::<Vec<_>>(), [("p".into(), "D".into(), 3)]);
-    check_server(
-        json!({"builtin": "spwan"}),
-        &["builtin: there is no built-in plugin `spwan`; did you mean `spawn`?; there are \
-         sessions, spawn"],
-    );
+    let known = builtins::names().collect::<Vec<_>>().join(", ");
+    let want = "builtin: there is no built-in plugin `spwan`; did you mean `spawn`?; there are";
+    check_server(json!({"builtin": "spwan"}), &[&format!("{want} {known}")]);
     check(
         json!({"builtin": "spawn"}),
-        &["builtin: a plugin of beige's own has neither `command` nor `tools`"],
+        &["builtin: a plugin of beige's own has neither `command`, `entry` nor `tools`"],
     );
 }

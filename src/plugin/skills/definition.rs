@@ -90,6 +90,34 @@ pub(super) fn read(folder: &Path, name: &str) -> Result<Definition, Vec<String>>
     }
 }
 
+/// The same where a plugin may describe the skill, so that it needs neither
+/// file.
+pub(super) fn read_or(
+    folder: &Path,
+    name: &str,
+    description: Option<&str>,
+) -> Result<Definition, Vec<String>> {
+    let has = |file: &str| fs::symlink_metadata(folder.join(file)).is_ok();
+    let has_matter = || read_inside(folder, SKILL_MD).is_ok_and(|it| it.starts_with("---"));
+    let Some(description) = description.filter(|_| !has(SKILL_JSON) && !has_matter()) else {
+        return read(folder, name);
+    };
+    let folder = folder.canonicalize().map_err(|it| vec![format!("{}: {it}", folder.display())])?;
+    let mut findings = Findings::default();
+    let definition = Definition {
+        name: name.to_owned(),
+        description: one_line(description, &mut findings),
+        guide: Guide::Told(told(&folder, None, &mut findings)),
+        needs: Needs::default(),
+        warnings: Vec::new(),
+        folder,
+    };
+    match findings.errors.is_empty() {
+        true => Ok(Definition { warnings: findings.warnings, ..definition }),
+        false => Err(findings.errors),
+    }
+}
+
 /// The form with a `skill.json`.
 fn of_json(folder: &Path, findings: &mut Findings) -> Option<Definition> {
     let text = read_inside(folder, SKILL_JSON);

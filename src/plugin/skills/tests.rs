@@ -7,7 +7,7 @@ use std::os::unix::fs::symlink;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::plugin::tests::{Scratch, agent, echo, lines};
+use crate::plugin::tests::{Scratch, agent, echo, lines, plugin};
 
 /// A skill of each name that has a folder below `s`.
 fn folders(scratch: &Scratch) -> BTreeMap<String, PathBuf> {
@@ -282,5 +282,86 @@ fn a_copy_is_made_for_every_skill_without_what_looks_secret() -> Result<()> {
     skills.refresh_copies()?;
     assert!(home.skill("x").join("skill.json").is_file());
     assert!(!home.skill("x").join(".env").exists());
+    Ok(())
+}
+
+/// A plugin `p` with these skills, and the files of two of them.
+fn with_skills(scratch: &Scratch, skills: &Value) -> (Registry, Agents) {
+    scratch.write("p/skills/how/SKILL.md", "---\nname: how\ndescription: How to.\n---\n");
+    scratch.write("p/docs/README.md", "Be kind.\n");
+    scratch.write("p/docs/secret.txt", "");
+    let manifest = json!({"name": "p", "tools": [{"name": "p", "run": ["./tool"]}],
+        "private": ["secret*", "hidden/**"], "provides": {"tools": ["p"], "skills": skills}});
+    let entry = plugin(scratch, "p", &manifest);
+    let registry = Registry::load(&[entry], &BTreeMap::new(), &Home::new(scratch.path()));
+    let with = agent(&["p"], json!({}));
+    let without = Agent { name: "b".into(), ..agent(&[], json!({})) };
+    let agents = by_name([("a".to_owned(), with), ("b".to_owned(), without)]);
+    (registry.unwrap_or_else(|it| panic!("{it}")), agents)
+}
+
+#[test]
+fn an_agent_has_the_skills_of_its_plugins_without_what_is_private() -> Result<()> {
+    let scratch = Scratch::new();
+    let described = json!({"name": "kind", "path": "./docs", "description": "Kindness."});
+    let (registry, agents) = with_skills(&scratch, &json!(["how", described]));
+    let home = Home::new(scratch.path());
+    let skills = Skills::load(&BTreeMap::new(), &agents, &home, &registry)?;
+    assert_eq!(
+        (skills.of(&agents["a"]), skills.of(&agents["b"]).len()),
+        (vec!["how".to_owned(), "kind".to_owned()], 0)
+    );
+    let told = text(&skills, &["how", "kind"]);
+    assert!(told.contains("### how\nHow to.\nRead /skills/how/SKILL.md"), "{told}");
+    assert!(told.contains("### kind\nKindness.\n\nBe kind.\n"), "{told}");
+    home.create()?;
+    registry.refresh_packages()?;
+    skills.refresh_copies()?;
+    assert!(home.skill("how").join("SKILL.md").is_file());
+    assert!(home.skill("kind").join("README.md").is_file());
+    assert!(!home.skill("kind").join("secret.txt").exists());
+    Ok(())
+}
+
+#[test]
+fn what_is_wrong_with_a_plugins_skill_is_said_at_the_plugin() {
+    let check = |skill: Value, folders: &[&str], want: &str| {
+        let scratch = Scratch::new();
+        scratch.write("p/hidden/x/SKILL.md", "---\nname: x\ndescription: d\n---\n");
+        let (registry, agents) = with_skills(&scratch, &json!([skill]));
+        scratch.write("s/how/SKILL.md", "---\nname: how\ndescription: d\n---\n");
+        let folders = folders.iter().map(|it| ((*it).to_owned(), scratch.path().join("s/how")));
+        let (home, folders) = (Home::new(scratch.path()), by_name(folders));
+        let found = lines(Skills::load(&folders, &agents, &home, &registry));
+        let found: Vec<String> =
+            found.iter().map(|it| it.replace(&*scratch.path().to_string_lossy(), "DIR")).collect();
+        assert_eq!(found, [format!("plugins.p.path: its skill {want}")]);
+    };
+    check(json!("how"), &["how"], "`how` has the name of another one");
+    check(
+        json!("gone"),
+        &[],
+        "`gone`: read DIR/p/skills/gone: No such file or directory (os error 2)",
+    );
+    check(json!({"name": "x", "path": "hidden/x"}), &[], "`x` lies where `private` hides it");
+    check(
+        json!({"name": "kind", "path": "docs"}),
+        &[],
+        "`kind`: DIR/p/docs holds neither skill.json nor SKILL.md, one of which is needed",
+    );
+}
+
+#[test]
+fn a_plugin_may_give_skills_alone() -> Result<()> {
+    let scratch = Scratch::new();
+    scratch.write("p/skills/how/SKILL.md", "---\nname: how\ndescription: How to.\n---\n");
+    let entry = plugin(&scratch, "p", &json!({"name": "p", "provides": {"skills": ["how"]}}));
+    let home = Home::new(scratch.path());
+    let registry = Registry::load(&[entry], &BTreeMap::new(), &home)?;
+    let with = Agent { skills: vec!["how".to_owned()], ..agent(&[], json!({})) };
+    let agents = by_name([("a".to_owned(), with.clone())]);
+    let skills = Skills::load(&BTreeMap::new(), &agents, &home, &registry)?;
+    assert_eq!(skills.of(&with), ["how"]);
+    assert!(text(&skills, &["how"]).contains("How to."));
     Ok(())
 }

@@ -31,6 +31,17 @@ pub struct Cooling {
     pub why: Option<String>,
 }
 
+/// A model's health, for who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// For how long it cools down still; 0 if it does not.
+    pub rest: Duration,
+    /// What it failed of last.
+    pub last_error: Option<String>,
+    /// How often it has failed since it answered last.
+    pub failures: u64,
+}
+
 /// What is known of a model.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -64,6 +75,15 @@ impl Entry {
         let rest = Duration::from_millis(millis);
         let is_sound = !rest.is_zero() && rest <= LONGEST;
         is_sound.then(|| Cooling { rest, why: self.last_error.clone() })
+    }
+
+    /// All of it, as it stands now.
+    pub(super) fn state(&self, now: Time) -> Condition {
+        Condition {
+            rest: self.cooling(now).map_or(Duration::ZERO, |it| it.rest),
+            last_error: self.last_error.clone(),
+            failures: self.consecutive_failures,
+        }
     }
 
     /// When it was last told to cool down.

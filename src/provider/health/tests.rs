@@ -266,3 +266,19 @@ fn the_log_hears_of_a_refusal_once_a_minute_and_model() {
     // A clock that was set back.
     assert!(may("m", -5));
 }
+
+#[test]
+fn what_is_known_of_a_model_is_told_and_forgotten_on_demand() {
+    let place = Place::new("state");
+    let health = place.health();
+    assert_eq!(health.state(&model("m"), at(0)), Condition::default());
+    health.failed(&model("m"), &Fault::Unavailable("down".into()), at(0));
+    health.failed(&model("m"), &limited(60), at(0));
+    let state = health.state(&model("m"), at(10));
+    assert_eq!((state.rest, state.failures), (Duration::from_secs(50), 2));
+    assert!(state.last_error.is_some());
+    // Another process forgets it.
+    place.health().clear(&model("m"), at(10));
+    assert_eq!(health.state(&model("m"), at(10)), Condition::default());
+    assert_eq!(health.cooling(&model("m"), at(10)), None);
+}

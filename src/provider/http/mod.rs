@@ -15,7 +15,7 @@ use ureq::http::{Response, header};
 use ureq::{Agent, Body};
 
 pub(super) use fault::is_distrust;
-pub(super) use roots::certificates;
+pub(crate) use roots::certificates;
 pub(super) use target::Target;
 
 use super::pool::{Carrier, Exchange};

@@ -51,7 +51,7 @@ impl Roots {
 }
 
 /// The certificates of a PEM file; why there are none.
-pub(in crate::provider) fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<Certificate<'static>>, String> {
     let place = path.display();
     let text = read(path).map_err(|it| format!("{place} cannot be read: {it}"))?;
     let mut found = Vec::new();

@@ -85,6 +85,7 @@ fn the_message_is_in_the_file_before_the_model_is_asked() -> Result<()> {
         health: &health,
         hands: &hands,
         steering: &Steering::closed(),
+        bill: &Bill::default(),
         redactor: &Redactor::new(),
     };
     let told = turn.run(&mut conversation, "remember me", &mut |_| (), &Cancel::never());

@@ -229,48 +229,28 @@ pub(in crate::channel::http) fn report(exit: &Exit) -> Value {
 
 /// The answer to a prompt, once its turn has ended.
 fn end_of(asked: &Subscription, closing: &Cancel) -> Option<Answer> {
-    loop {
-        select! {
-            recv(asked.events) -> told => {
-                let answer = outcome(&told.ok()?.take());
-                if answer.is_some() {
-                    return answer;
-                }
-            }
-            recv(closing.gone()) -> _ => {
-                asked.call_off();
-                return None;
-            }
-        }
-    }
+    outcome(&asked.follow(&mut |_| (), closing)?)
 }
 
 /// What came of a compaction, once it has ended.
 fn compaction_of(asked: &Subscription, closing: &Cancel) -> Option<Answer> {
     let mut ended = None;
-    loop {
-        select! {
-            recv(asked.events) -> told => match &told.ok()?.take() {
-                TurnEvent::Done { .. } => return ended,
-                failed @ TurnEvent::Error { .. } => return outcome(failed),
-                TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason } => {
-                    let mut document = json!({
-                        "compacted": compacted,
-                        "tokensBefore": tokens_before,
-                        "tokensAfter": tokens_after,
-                    });
-                    if let Some(reason) = reason {
-                        document["reason"] = reason.as_str().into();
-                    }
-                    ended = Some(Answer::json(&document));
-                }
-                _ => {}
-            },
-            recv(closing.gone()) -> _ => {
-                asked.call_off();
-                return None;
+    let mut each = |event| {
+        if let TurnEvent::CompactionEnd { compacted, tokens_before, tokens_after, reason } = event {
+            let mut document = json!({
+                "compacted": compacted,
+                "tokensBefore": tokens_before,
+                "tokensAfter": tokens_after,
+            });
+            if let Some(reason) = reason {
+                document["reason"] = reason.into();
             }
+            ended = Some(Answer::json(&document));
         }
+    };
+    match asked.follow(&mut each, closing)? {
+        TurnEvent::Done { .. } => ended,
+        failed => outcome(&failed),
     }
 }
 

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::path::HookRoute;
-use super::requests::{Checked, Fields, key, text};
+use super::requests::{Checked, fields_of, key, text};
 use super::{Call, refusal, send};
 use crate::channel::http::answer::Answer;
 use crate::channel::http::engine::Engine;
@@ -30,7 +30,7 @@ pub(super) fn request(agent: String, route: HookRoute, body: &[u8]) -> Checked<H
         HookRoute::PostResponse => &of_response,
         HookRoute::SessionCreated | HookRoute::SessionDisposed => &of_prompt[1..],
     };
-    let mut fields = Fields::parse(body, known)?;
+    let mut fields = fields_of(body, known)?;
     let what = match route {
         HookRoute::PrePrompt => Said::Prompt(fields.required("message", text)?),
         HookRoute::PostResponse => Said::Response(fields.required("response", text)?),

@@ -231,7 +231,7 @@ fn read<E: Engine>(engine: &E, asked: &Asked, body: &[u8]) -> Result<Understood,
 
 fn prompt_request(agent: String, body: PromptBody) -> PromptRequest {
     let PromptBody { message, session_key, model } = body;
-    PromptRequest { agent, message, session_key, model, channel: CHANNEL.into() }
+    PromptRequest { agent, message, session_key, model, channel: CHANNEL.into(), parent: None }
 }
 
 /// What is asked of an agent's sessions.
@@ -250,7 +250,9 @@ fn session_task(
             let page = checked(sessions::page(query()?))?;
             return Ok(SessionTask::History { agent, session, page });
         }
-        SessionRoute::New => SessionChange::New { key: checked(requests::session_key(body))? },
+        SessionRoute::New => {
+            SessionChange::New { key: checked(requests::session_key(body))?, metadata: None }
+        }
         SessionRoute::Resume => {
             let (key, id) = checked(requests::key_and_id(body))?;
             SessionChange::Resume { key, id }

@@ -12,24 +12,21 @@ use std::os::unix::ffi::OsStringExt;
 use std::time::Duration;
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::audit::{Filter, parse_since};
 use crate::clock::Time;
-use crate::config::{ModelRef, nearest};
+use crate::config::ModelRef;
 use crate::gateway::Detail;
-use crate::session::check_key;
+pub(super) use crate::gateway::fields::{Checked, Fields, checked_key, key, text};
+use crate::gateway::fields::{MODEL, model, object, yes_or_no};
 use crate::tool::CommandCall;
 use crate::usage::{By, Query};
 pub(super) use chat::ChatBody;
-use chat::{within, yes_or_no};
 
 /// Values that a body may hold: a short body of many small ones would take
 /// many times its size in memory. As many as a command line can have words.
 const MOST_VALUES: usize = 512 * 1024;
-
-/// Why a request is wrong, for the caller: 400.
-pub(super) type Checked<T> = Result<T, String>;
 
 /// Body of `POST …/exec`.
 #[derive(Debug, PartialEq)]
@@ -57,7 +54,7 @@ pub(super) struct PromptBody {
 impl ToolRequest {
     pub(super) fn parse(body: &[u8]) -> Checked<Self> {
         let known = &["tool", "params", "sessionKey", "activeModel"];
-        let mut fields = Fields::parse(body, known)?;
+        let mut fields = fields_of(body, known)?;
         let tool = fields.required("tool", text)?;
         let params = fields.required("params", object)?;
         let session_key = fields.optional("sessionKey", text)?;
@@ -70,7 +67,7 @@ impl ToolRequest {
 impl CommandRequest {
     pub(in crate::channel::http) fn parse(body: &[u8]) -> Checked<Self> {
         let known = &["argv", "cwd", "env", "timeoutSeconds", "sessionKey"];
-        let mut fields = Fields::parse(body, known)?;
+        let mut fields = fields_of(body, known)?;
         let call = CommandCall {
             argv: fields.required("argv", argv)?,
             cwd: fields.optional("cwd", text)?.unwrap_or_default(),
@@ -84,12 +81,12 @@ impl CommandRequest {
 
 impl PromptBody {
     pub(super) fn parse(body: &[u8]) -> Checked<Self> {
-        Self::of(&mut Fields::parse(body, &["message", "sessionKey", "model"])?)
+        Self::of(&mut fields_of(body, &["message", "sessionKey", "model"])?)
     }
 
     /// The same of a stream, and what of the turn it is told.
     pub(super) fn parse_of_stream(body: &[u8]) -> Checked<(Self, Detail)> {
-        let mut fields = Fields::parse(body, &["message", "sessionKey", "model", "deltas"])?;
+        let mut fields = fields_of(body, &["message", "sessionKey", "model", "deltas"])?;
         let detail = match fields.optional("deltas", yes_or_no)? {
             Some(false) => Detail::Steps,
             _ => Detail::All,
@@ -107,23 +104,23 @@ impl PromptBody {
 
 /// Body of `POST …/sessions/new`.
 pub(super) fn session_key(body: &[u8]) -> Checked<String> {
-    Fields::parse(body, &["sessionKey"])?.required("sessionKey", key)
+    fields_of(body, &["sessionKey"])?.required("sessionKey", key)
 }
 
 /// Body of `POST …/sessions/resume`.
 pub(super) fn key_and_id(body: &[u8]) -> Checked<(String, String)> {
-    let mut fields = Fields::parse(body, &["sessionKey", "sessionId"])?;
+    let mut fields = fields_of(body, &["sessionKey", "sessionId"])?;
     Ok((fields.required("sessionKey", key)?, fields.required("sessionId", text)?))
 }
 
 /// Body of `PATCH …/sessions/:key/name`.
 pub(super) fn session_name(body: &[u8]) -> Checked<String> {
-    Fields::parse(body, &["name"])?.required("name", text)
+    fields_of(body, &["name"])?.required("name", text)
 }
 
 /// Body of `POST …/sessions/:key/steer`.
 pub(super) fn steering(body: &[u8]) -> Checked<String> {
-    Fields::parse(body, &["message"])?.required("message", text)
+    fields_of(body, &["message"])?.required("message", text)
 }
 
 /// Body of what takes none, such as `POST …/sessions/:key/abort`: empty, or an
@@ -131,13 +128,13 @@ pub(super) fn steering(body: &[u8]) -> Checked<String> {
 pub(super) fn nothing(body: &[u8]) -> Checked<()> {
     match body.trim_ascii().is_empty() {
         true => Ok(()),
-        false => Fields::parse(body, &[]).map(drop),
+        false => fields_of(body, &[]).map(drop),
     }
 }
 
 /// Body of `PATCH …/sessions/:key/model`.
 pub(super) fn model_choice(body: &[u8]) -> Checked<ModelRef> {
-    Fields::parse(body, MODEL)?.model()
+    fields_of(body, MODEL)?.model()
 }
 
 /// The filters of `GET /api/audit`, as on the command line.
@@ -180,6 +177,16 @@ fn flag(value: &str) -> Checked<bool> {
         "" | "1" | "true" => Ok(true),
         "0" | "false" => Ok(false),
         _ => Err("`denied` must be true or false".into()),
+    }
+}
+
+/// The fields of a body, none of which is unknown.
+pub(super) fn fields_of(body: &[u8], known: &[&str]) -> Checked<Fields> {
+    bounded(body)?;
+    match serde_json::from_slice(body) {
+        Ok(Value::Object(fields)) => Fields::of(fields, known),
+        Ok(_) => Err("the body must be a JSON object".into()),
+        Err(error) => Err(format!("the body is not JSON: {error}")),
     }
 }
 
@@ -277,94 +284,6 @@ impl<'de> Visitor<'de> for Count<'_> {
         }
         Ok(())
     }
-}
-
-/// The fields of a model, where they are all there is.
-const MODEL: &[&str] = &["provider", "modelId"];
-
-/// The fields of a JSON object, taken out one by one.
-pub(super) struct Fields(Map<String, Value>);
-
-impl Fields {
-    /// Those of a body, none of which is unknown.
-    pub(super) fn parse(body: &[u8], known: &[&str]) -> Checked<Self> {
-        bounded(body)?;
-        match serde_json::from_slice(body) {
-            Ok(Value::Object(fields)) => Self::of(fields, known),
-            Ok(_) => Err("the body must be a JSON object".into()),
-            Err(error) => Err(format!("the body is not JSON: {error}")),
-        }
-    }
-
-    fn of(fields: Map<String, Value>, known: &[&str]) -> Checked<Self> {
-        match fields.keys().find(|it| !known.contains(&it.as_str())) {
-            None => Ok(Self(fields)),
-            Some(name) => Err(unknown(name, known)),
-        }
-    }
-
-    pub(super) fn optional<T>(
-        &mut self,
-        name: &str,
-        read: fn(Value) -> Checked<T>,
-    ) -> Checked<Option<T>> {
-        match self.0.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(value) => within(name, read(value)).map(Some),
-        }
-    }
-
-    pub(super) fn required<T>(&mut self, name: &str, read: fn(Value) -> Checked<T>) -> Checked<T> {
-        self.optional(name, read)?.ok_or_else(|| format!("`{name}` is missing"))
-    }
-
-    /// `provider` and `modelId`, which the configuration calls `model`.
-    fn model(&mut self) -> Checked<ModelRef> {
-        let (provider, model) = (self.required("provider", text)?, self.required("modelId", text)?);
-        Ok(ModelRef { provider, model })
-    }
-}
-
-/// A field that this request has not, with the one that may be meant: it is near,
-/// or begins so, as `modelId` and `timeoutSeconds` do.
-fn unknown(name: &str, known: &[&str]) -> String {
-    let begins = known.iter().copied().find(|it| !name.is_empty() && it.starts_with(name));
-    let hint = match nearest(name, known.iter().copied()).or(begins) {
-        Some(meant) => format!("; did you mean `{meant}`?"),
-        None if known.is_empty() => ", which takes none".to_owned(),
-        None => format!(", which takes `{}`", known.join("`, `")),
-    };
-    format!("`{name}` is not a field of this request{hint}")
-}
-
-pub(super) fn text(value: Value) -> Checked<String> {
-    match value {
-        Value::String(text) if !text.contains('\0') => Ok(text),
-        Value::String(_) => Err("must not hold a NUL".into()),
-        _ => Err("must be a string".into()),
-    }
-}
-
-pub(super) fn key(value: Value) -> Checked<String> {
-    let key = text(value)?;
-    checked_key(&key).map_err(|it| format!("does not do: {it}"))?;
-    Ok(key)
-}
-
-/// Refuses what cannot be the key of a session.
-pub(super) fn checked_key(key: &str) -> Checked<()> {
-    check_key(key).map_err(|it| it.to_string())
-}
-
-fn object(value: Value) -> Checked<Map<String, Value>> {
-    match value {
-        Value::Object(fields) => Ok(fields),
-        _ => Err("must be an object".into()),
-    }
-}
-
-fn model(value: Value) -> Checked<ModelRef> {
-    Fields::of(object(value)?, MODEL)?.model()
 }
 
 fn argv(value: Value) -> Checked<Vec<OsString>> {

@@ -11,6 +11,7 @@ fn notes(scratch: &Scratch) -> (Tool, Context) {
         source: PluginSource::Folder(concat!(env!("CARGO_MANIFEST_DIR"), "/examples/notes").into()),
         env: BTreeMap::new(),
         on_hook_failure: config::OnHookFailure::Refuse,
+        installed_from: None,
         config: json!({}),
     };
     let registry = Registry::load(&[entry], &BTreeMap::new(), &Home::new(scratch.path()));

@@ -5,10 +5,11 @@
 
 use serde_json::{Map, Value};
 
-use super::{Checked, Fields, key, object, text};
+use super::{Checked, Fields, fields_of, key, object, text};
 use crate::config::ThinkingLevel;
 use crate::gateway::ChatRequest;
-use crate::message::{Block, Content, Message};
+use crate::gateway::fields::{count, each, level, list, message, string, within, yes_or_no};
+use crate::message::Message;
 use crate::provider::ToolDefinition;
 
 /// What a body has.
@@ -39,7 +40,7 @@ struct Options {
 
 impl ChatBody {
     pub(in crate::channel::http) fn parse(body: &[u8]) -> Checked<Self> {
-        let mut fields = Fields::parse(body, FIELDS)?;
+        let mut fields = fields_of(body, FIELDS)?;
         let agent = fields.required("agentName", text)?;
         let model = fields.model()?;
         let context = fields.required("context", object)?;
@@ -67,7 +68,7 @@ impl ChatBody {
 
 impl Context {
     fn of(fields: Map<String, Value>) -> Checked<Self> {
-        let mut fields = Fields(fields);
+        let mut fields = Fields::any(fields);
         let system = fields.optional("systemPrompt", string)?.unwrap_or_default();
         let messages = each("messages", fields.required("messages", list)?, message)?;
         if messages.is_empty() {
@@ -80,7 +81,7 @@ impl Context {
 
 impl Options {
     fn of(fields: Map<String, Value>) -> Checked<Self> {
-        let mut fields = Fields(fields);
+        let mut fields = Fields::any(fields);
         Ok(Self {
             thinking: fields.optional("reasoning", level)?.unwrap_or_default(),
             max_tokens: fields.optional("maxTokens", count)?,
@@ -90,88 +91,8 @@ impl Options {
     }
 }
 
-/// What is wrong with something inside of that field.
-pub(super) fn within<T>(name: &str, read: Checked<T>) -> Checked<T> {
-    read.map_err(|wrong| match wrong.strip_prefix('`') {
-        Some(rest) => format!("`{name}.{rest}"),
-        None => format!("`{name}` {wrong}"),
-    })
-}
-
-fn each<T>(name: &str, values: Vec<Value>, read: fn(Value) -> Checked<T>) -> Checked<Vec<T>> {
-    let numbered = values.into_iter().enumerate();
-    numbered.map(|(number, value)| within(&format!("{name}[{number}]"), read(value))).collect()
-}
-
-/// A message, each part of it known.
-fn message(value: Value) -> Checked<Message> {
-    let Value::Object(fields) = &value else { return Err("must be an object".into()) };
-    let role = fields.get("role").and_then(Value::as_str).unwrap_or_default();
-    let has_content = fields.get("content").is_some_and(|it| !it.is_null());
-    if ["user", "assistant", "toolResult"].contains(&role) && !has_content {
-        return Err("`content` is missing".into());
-    }
-    let message = serde_json::from_value(value).unwrap_or(Message::Unknown(Value::Null));
-    match &message {
-        Message::User(it) => check_content(&it.content)?,
-        Message::Assistant(it) => check_blocks(&it.content)?,
-        Message::ToolResult(it) if it.tool_call_id.is_empty() => {
-            return Err("`toolCallId` is missing: it says which call this is the result of".into());
-        }
-        Message::ToolResult(it) => check_content(&it.content)?,
-        Message::Custom(it) => check_content(&it.content)?,
-        Message::BashExecution(_) | Message::BranchSummary(_) | Message::CompactionSummary(_) => (),
-        Message::Unknown(_) => {
-            return Err("does not read: `role` must be user, assistant or toolResult, and each \
-                        field have the type that the role asks for"
-                .into());
-        }
-    }
-    Ok(message)
-}
-
-fn check_content(content: &Content) -> Checked<()> {
-    match content {
-        Content::Text(_) => Ok(()),
-        Content::Blocks(blocks) => check_blocks(blocks),
-    }
-}
-
-fn check_blocks(blocks: &[Block]) -> Checked<()> {
-    for (number, block) in blocks.iter().enumerate() {
-        within(&format!("content[{number}]"), check_block(block))?;
-    }
-    Ok(())
-}
-
-fn check_block(block: &Block) -> Checked<()> {
-    let missing = |name: &str| Err(format!("`{name}` is missing"));
-    match block {
-        Block::ToolCall(it) if it.id.is_empty() => missing("id"),
-        Block::ToolCall(it) if it.name.is_empty() => missing("name"),
-        Block::Image(it) if it.data.is_empty() => missing("data"),
-        Block::Image(it) if it.mime_type.is_empty() => missing("mimeType"),
-        Block::Image(it) if !is_base64(&it.data) => {
-            Err("`data` is not base64: A-Z, a-z, 0-9, `+` and `/`, filled up with `=` to a \
-                 multiple of 4 characters"
-                .into())
-        }
-        Block::Unknown(_) => Err("does not read: `type` must be text, thinking, image or \
-                                  toolCall, and each field have the type that this asks for"
-            .into()),
-        _ => Ok(()),
-    }
-}
-
-/// Whether it is base64 in the one form that every provider takes.
-fn is_base64(data: &str) -> bool {
-    let is_digit = |it: u8| it.is_ascii_alphanumeric() || it == b'+' || it == b'/';
-    let unfilled = data.strip_suffix("==").or_else(|| data.strip_suffix('=')).unwrap_or(data);
-    data.len().is_multiple_of(4) && unfilled.bytes().all(is_digit)
-}
-
 fn tool(value: Value) -> Checked<ToolDefinition> {
-    let mut fields = Fields(object(value)?);
+    let mut fields = Fields::any(object(value)?);
     let name = fields.required("name", text)?;
     if name.is_empty() {
         return Err("`name` is empty".into());
@@ -186,39 +107,8 @@ fn no_parameters() -> Map<String, Value> {
     [("type".to_owned(), "object".into()), ("properties".to_owned(), empty)].into_iter().collect()
 }
 
-/// A text that only a model reads.
-fn string(value: Value) -> Checked<String> {
-    match value {
-        Value::String(text) => Ok(text),
-        _ => Err("must be a string".into()),
-    }
-}
-
-fn list(value: Value) -> Checked<Vec<Value>> {
-    match value {
-        Value::Array(values) => Ok(values),
-        _ => Err("must be a list".into()),
-    }
-}
-
-/// The SDK knows one level above ours.
-fn level(value: Value) -> Checked<ThinkingLevel> {
-    let word = text(value)?;
-    let level =
-        if word == "xhigh" { Some(ThinkingLevel::High) } else { ThinkingLevel::named(&word) };
-    level.ok_or_else(|| "must be off, minimal, low, medium, high or xhigh".into())
-}
-
-fn count(value: Value) -> Checked<u64> {
-    value.as_u64().filter(|it| *it > 0).ok_or_else(|| "must be a whole number above 0".into())
-}
-
 fn temperature(value: Value) -> Checked<f64> {
     value.as_f64().filter(|it| *it >= 0.0).ok_or_else(|| "must be a number from 0 on".into())
-}
-
-pub(super) fn yes_or_no(value: Value) -> Checked<bool> {
-    value.as_bool().ok_or_else(|| "must be true or false".into())
 }
 
 #[cfg(test)]
