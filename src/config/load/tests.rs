@@ -217,7 +217,7 @@ fn one_unknown_key_is_a_warning_and_no_agents_are_an_error() {
     check_refused(
         "/plugins",
         both,
-        "plugins.p.command: a plugin has one of `path`, `command` and `builtin`",
+        "plugins.p.command: a plugin has one of `path`, `command`, `url` and `builtin`",
     );
     let empty = json!({"p": {"command": []}});
     check_refused("/plugins", empty, "plugins.p.command: must begin with a program");
@@ -267,8 +267,8 @@ fn a_server_elsewhere_is_one_thing_and_has_no_process() {
     let url = "https://mcp.example.org/mcp";
     let far = json!({"url": url, "headers": {"Authorization": "Bearer x"}});
     check_accepted("/plugins", json!({"p": far}));
-    check(json!({"url": url, "path": "p"}), "either `url`, `path` or `command`");
-    check(json!({"url": url, "command": ["p"]}), "either `url`, `path` or `command`");
+    check(json!({"url": url, "path": "p"}), "one of `path`, `command`, `url` and `builtin`");
+    check(json!({"url": url, "command": ["p"]}), "one of `path`, `command`, `url` and `builtin`");
     check(json!({"url": url, "env": {"A": "b"}}), "is no process");
     check(json!({"url": "mcp.example.org"}), "must be a URL that begins with http");
     check(json!({"url": "https://me:pw@h/"}), "must not hold a name or password");

@@ -1,6 +1,7 @@
 //! git over ssh: with the agent's own key, which it never sees, and a server on
 //! loopback.
 
+use std::cell::RefCell;
 use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -57,12 +58,14 @@ impl Sshd {
             let mut command = Command::new("/usr/sbin/sshd");
             command.args(["-D", "-e", "-f"]).arg(&file).stdin(Stdio::null());
             command.stderr(fs::File::create(world.root.join("sshd.log")).expect("a file"));
-            let mut it = Self { child: command.spawn().expect("sshd runs"), port };
+            let child = command.spawn().expect("sshd runs");
+            let it = RefCell::new(Self { child, port });
+            let has_ended = || it.borrow_mut().child.try_wait().expect("a look").is_some();
             wait_until("it listens or has ended", || {
-                TcpStream::connect(("127.0.0.1", port)).is_ok()
+                has_ended() || TcpStream::connect(("127.0.0.1", port)).is_ok()
             });
-            if it.child.try_wait().expect("a look").is_none() {
-                return it;
+            if !has_ended() {
+                return it.into_inner();
             }
         }
         panic!("no port for sshd");
