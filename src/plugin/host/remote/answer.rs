@@ -2,7 +2,8 @@
 //! a refusal in the server's words. Its bytes are a stranger's: each message has
 //! its bound, and what is neither is said to be so.
 
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use ureq::Body;
@@ -18,6 +19,9 @@ const LARGEST_REFUSAL: u64 = 8 * 1024;
 
 /// How much of the server's words is told, in characters.
 const TOLD: usize = 300;
+
+/// Bytes of a message of which there may be many at a time.
+const SMALL: usize = 1024 * 1024;
 
 /// Bytes that are read at a time.
 const PIECE: usize = 8 * 1024;
@@ -111,13 +115,21 @@ fn words(text: &str) -> String {
     }
 }
 
-/// Hears the answer of a server: each message goes to `take`, until there
-/// is no more or it `is_enough`. `last_id` becomes what the rest of a stream can be
-/// asked for by.
+/// Who hears an answer.
+pub(super) struct Ear<'a> {
+    /// Whether nothing more is wanted.
+    pub(super) is_enough: &'a dyn Fn() -> bool,
+    /// Gets each message.
+    pub(super) take: &'a dyn Fn(&[u8]),
+    /// Held by whoever has a large message, so that there is one at a time.
+    pub(super) large: &'a Mutex<()>,
+}
+
+/// Hears the answer of a server, until there is no more or it is enough. `last_id`
+/// becomes what the rest of a stream can be asked for by.
 pub(super) fn hear(
     response: Response<Body>,
-    is_enough: &dyn Fn() -> bool,
-    take: &dyn Fn(&[u8]),
+    ear: &Ear<'_>,
     last_id: &mut Option<String>,
 ) -> Result<Heard, Trouble> {
     let media = header(response.headers(), CONTENT_TYPE);
@@ -125,13 +137,8 @@ pub(super) fn hear(
     let status = response.status();
     let reader = response.into_body().into_reader();
     match media.as_str() {
-        "application/json" => {
-            let message = whole(reader)?;
-            bearable(&message)?;
-            take(&message);
-            Ok(Heard::Whole)
-        }
-        "text/event-stream" => events(reader, is_enough, take, last_id),
+        "application/json" => ear.whole(reader),
+        "text/event-stream" => ear.events(reader, last_id),
         "" if status != StatusCode::OK => {
             Err(Trouble::Lost(format!("answers a request by HTTP {status} and no message")))
         }
@@ -147,46 +154,83 @@ pub(super) fn is_stream(response: &Response<Body>) -> bool {
     header(response.headers(), CONTENT_TYPE).to_ascii_lowercase().starts_with("text/event-stream")
 }
 
-fn whole(reader: impl Read) -> Result<Vec<u8>, Trouble> {
-    let mut bytes = Vec::new();
-    let read = reader.take(LONGEST as u64 + 1).read_to_end(&mut bytes);
-    read.map_err(|it| Trouble::Lost(format!("broke off in the middle of its answer: {it}")))?;
-    if bytes.len() > LONGEST {
-        return Err(too_long());
+impl Ear<'_> {
+    fn whole(&self, mut reader: impl Read) -> Result<Heard, Trouble> {
+        let (mut message, mut piece) = (Vec::new(), vec![0; PIECE]);
+        let mut held = None;
+        loop {
+            let count = read(&mut reader, &mut piece).map_err(|it| {
+                Trouble::Lost(format!("broke off in the middle of its answer: {it}"))
+            })?;
+            message.extend_from_slice(&piece[..count]);
+            if message.len() > LONGEST {
+                return Err(too_long());
+            }
+            if count == 0 {
+                bearable(&message)?;
+                (self.take)(&message);
+                return Ok(Heard::Whole);
+            }
+            if message.len() > SMALL {
+                held.get_or_insert_with(|| self.place());
+            }
+        }
     }
-    Ok(bytes)
+
+    fn events(
+        &self,
+        mut reader: impl Read,
+        last_id: &mut Option<String>,
+    ) -> Result<Heard, Trouble> {
+        let mut events = EventReader::default();
+        let mut piece = vec![0; PIECE];
+        // How much came since the last event, at most, and the place for it.
+        let (mut begun, mut held) = (0, None);
+        loop {
+            // How a stream breaks off matters to nobody: it may be taken up again.
+            let count = read(&mut reader, &mut piece).unwrap_or(0);
+            if count == 0 {
+                return Ok(Heard::Ended);
+            }
+            let mut found = Vec::new();
+            let fed = events.feed(&piece[..count], &mut found);
+            begun += count;
+            let has_ended = !found.is_empty();
+            // Other names are none of the protocol's, and no data is a sign of life.
+            found.retain(|it| matches!(it.name.as_str(), "" | "message"));
+            for event in found.iter().filter(|it| !it.data.trim_ascii().is_empty()) {
+                bearable(&event.data)?;
+                (self.take)(&event.data);
+            }
+            if let Some(id) = events.last_id() {
+                *last_id = Some(id.to_owned());
+            }
+            if (self.is_enough)() {
+                return Ok(Heard::Enough);
+            }
+            fed.map_err(|_| too_long())?;
+            if has_ended {
+                (begun, held) = (0, None);
+            }
+            if begun > SMALL {
+                held.get_or_insert_with(|| self.place());
+            }
+        }
+    }
+
+    /// Waits until no other large message is held. Whoever has one reads it within
+    /// the time of its call.
+    fn place(&self) -> MutexGuard<'_, ()> {
+        self.large.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-fn events(
-    mut reader: impl Read,
-    is_enough: &dyn Fn() -> bool,
-    take: &dyn Fn(&[u8]),
-    last_id: &mut Option<String>,
-) -> Result<Heard, Trouble> {
-    let mut events = EventReader::default();
-    let mut piece = vec![0; PIECE];
+fn read(reader: &mut impl Read, piece: &mut [u8]) -> io::Result<usize> {
     loop {
-        let count = match reader.read(&mut piece) {
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            // How a stream breaks off matters to nobody: it may be taken up again.
-            Ok(0) | Err(_) => return Ok(Heard::Ended),
-            Ok(count) => count,
-        };
-        let mut found = Vec::new();
-        let fed = events.feed(&piece[..count], &mut found);
-        // Other names are none of the protocol's, and no data is a sign of life.
-        found.retain(|it| matches!(it.name.as_str(), "" | "message"));
-        for event in found.iter().filter(|it| !it.data.trim_ascii().is_empty()) {
-            bearable(&event.data)?;
-            take(&event.data);
+        match reader.read(piece) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return read,
         }
-        if let Some(id) = events.last_id() {
-            *last_id = Some(id.to_owned());
-        }
-        if is_enough() {
-            return Ok(Heard::Enough);
-        }
-        fed.map_err(|_| too_long())?;
     }
 }
 
@@ -252,7 +296,8 @@ mod tests {
         let take = |it: &[u8]| taken.borrow_mut().push(String::from_utf8_lossy(it).into_owned());
         let mut last_id = None;
         let is_enough = || taken.borrow().len() >= enough;
-        let got = events(stream.as_bytes(), &is_enough, &take, &mut last_id);
+        let ear = Ear { is_enough: &is_enough, take: &take, large: &Mutex::default() };
+        let got = ear.events(stream.as_bytes(), &mut last_id);
         assert_eq!((got, last_id.as_deref()), (Ok(heard), id), "{stream}");
         assert_eq!(*taken.borrow(), want);
     }
@@ -267,9 +312,9 @@ mod tests {
 
     #[test]
     fn a_message_without_end_is_cut() {
-        let long = std::io::repeat(b'x');
-        assert_eq!(whole(long), Err(too_long()));
-        let got = events(std::io::repeat(b'x'), &|| false, &|_| (), &mut None);
-        assert_eq!(got, Err(too_long()));
+        let ear = Ear { is_enough: &|| false, take: &|_| (), large: &Mutex::default() };
+        assert_eq!(ear.whole(io::repeat(b'x')), Err(too_long()));
+        assert_eq!(ear.events(io::repeat(b'x'), &mut None), Err(too_long()));
+        assert!(ear.large.try_lock().is_ok(), "its place is given back");
     }
 }

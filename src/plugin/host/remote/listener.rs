@@ -14,6 +14,9 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest of these pauses. A stream that lasted longer was no failure.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
+/// How long one stream is held, so that nothing that comes by it takes for ever.
+const LONGEST_STREAM: Duration = Duration::from_secs(60 * 60);
+
 /// How one stream ended.
 enum Ended {
     /// There is none, or nobody listens any more.
@@ -44,8 +47,8 @@ impl Talk {
 
     fn listen_once(&self, last_id: &mut Option<String>) -> Ended {
         let Ok(lane) = self.lanes.enter_any() else { return Ended::ForGood };
-        let session = self.session();
-        let response = match self.get(&lane, &session, last_id.as_deref(), None) {
+        let (session, since) = (self.session(), Instant::now());
+        let response = match self.get(&lane, &session, last_id.as_deref(), since + LONGEST_STREAM) {
             Ok(response) if answer::is_stream(&response) => response,
             // A success that is no stream is none, as is any other refusal.
             Ok(_) | Err(Trouble::Refused(..) | Trouble::Cut) => return Ended::ForGood,
@@ -56,7 +59,7 @@ impl Talk {
             }
             Err(Trouble::Lost(_)) => return Ended::ForNow,
         };
-        let heard = answer::hear(response, &|| lane.is_cut(), &|it| self.take(it), last_id);
+        let heard = self.hear_all(response, &|| lane.is_cut(), last_id);
         if last_id.is_none() {
             self.mcp.outdate();
         }

@@ -12,7 +12,7 @@ use ureq::http::{Method, Request, Response};
 use ureq::{AsSendBody, Body};
 
 use super::TAKING;
-use super::answer::{self, Heard, Trouble};
+use super::answer::{self, Ear, Heard, Trouble};
 use super::lanes::{Key, Lane, Lanes, NoLane};
 use crate::config::Endpoint;
 use crate::plugin::connection::{Connection, Unanswered};
@@ -51,6 +51,8 @@ pub(super) struct Talk {
     session: Mutex<Session>,
     /// Held by who begins a session anew, for all who need it.
     renewing: Mutex<()>,
+    /// Held by who has a large message.
+    large: Mutex<()>,
 }
 
 /// What the greeting gave.
@@ -83,6 +85,7 @@ impl Talk {
             complaints,
             session: Mutex::default(),
             renewing: Mutex::default(),
+            large: Mutex::default(),
         }
     }
 
@@ -133,7 +136,7 @@ impl Talk {
         let mut last_id = None;
         let mut pause = FIRST_PAUSE;
         loop {
-            let heard = answer::hear(response, &is_enough, &|it| self.take(it), &mut last_id);
+            let heard = self.hear_all(response, &is_enough, &mut last_id);
             if is_enough() {
                 // Of a stream that is left the connection goes, and no more.
                 lane.keep();
@@ -150,8 +153,7 @@ impl Talk {
                 return Err(Trouble::Cut);
             }
             pause = (pause * 2).min(LONGEST_PAUSE);
-            response =
-                self.get(&lane, session, Some(last_id), Some(until)).map_err(|_| broken())?;
+            response = self.get(&lane, session, Some(last_id), until).map_err(|_| broken())?;
         }
     }
 
@@ -193,7 +195,8 @@ impl Talk {
             });
         };
         let is_enough = || self.session().number != before;
-        answer::hear(response, &is_enough, &take, &mut None)?;
+        let ear = Ear { is_enough: &is_enough, take: &take, large: &self.large };
+        answer::hear(response, &ear, &mut None)?;
         let is_answered = is_enough() || (before == 0 && !self.connection.waits_for(id));
         is_answered.then_some(()).ok_or_else(|| lost("does not answer `initialize`"))
     }
@@ -227,9 +230,15 @@ impl Talk {
         Ok(session)
     }
 
-    /// Takes what a server says.
-    pub(super) fn take(&self, bytes: &[u8]) {
-        self.take_each(bytes, &|_| ());
+    /// Takes all that a server says.
+    pub(super) fn hear_all(
+        &self,
+        response: Response<Body>,
+        is_enough: &dyn Fn() -> bool,
+        last_id: &mut Option<String>,
+    ) -> Result<Heard, Trouble> {
+        let take = |bytes: &[u8]| self.take_each(bytes, &|_| ());
+        answer::hear(response, &Ear { is_enough, take: &take, large: &self.large }, last_id)
     }
 
     fn take_each(&self, bytes: &[u8], first: &dyn Fn(&Message)) {
@@ -253,7 +262,7 @@ impl Talk {
             ("content-type", "application/json"),
             ("accept", "application/json, text/event-stream"),
         ];
-        self.run(lane, Method::POST, line, &ours, session, Some(until))
+        self.run(lane, Method::POST, line, &ours, session, until)
     }
 
     /// The server's own stream, or with an id the rest of one.
@@ -262,7 +271,7 @@ impl Talk {
         lane: &Lane<'_>,
         session: &Session,
         last_id: Option<&str>,
-        until: Option<Instant>,
+        until: Instant,
     ) -> Result<Response<Body>, Trouble> {
         let mut ours = vec![("accept", "text/event-stream")];
         ours.extend(last_id.map(|it| ("last-event-id", it)));
@@ -276,12 +285,12 @@ impl Talk {
         body: impl AsSendBody,
         ours: &[(&str, &str)],
         session: &Session,
-        until: Option<Instant>,
+        until: Instant,
     ) -> Result<Response<Body>, Trouble> {
         let client = &self.lanes.client;
         let request = self.request(method, body, ours, session).map_err(Trouble::Lost)?;
-        let left = until.map(|it| it.saturating_duration_since(Instant::now()) + MARGIN);
-        let request = lane.agent.configure_request(request).timeout_global(left).build();
+        let left = until.saturating_duration_since(Instant::now()) + MARGIN;
+        let request = lane.agent.configure_request(request).timeout_global(Some(left)).build();
         match lane.agent.run(request) {
             Ok(response) => answer::check(response, client, session.id.is_some()),
             Err(_) if lane.is_cut() => Err(Trouble::Cut),
