@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{Builtin, Call, named};
 use crate::error::{Error, Kind, Result};
 use crate::plugin::connection::Connection;
-use crate::plugin::host::{Desk, Request};
+use crate::plugin::desk::{Desk, Request};
 use crate::plugin::rpc::{BAD_PARAMS, NO_SUCH_METHOD, Refusal};
 use crate::plugin::run::Context;
 use crate::plugin::{builtins, serve};

@@ -21,7 +21,7 @@ use super::{Engine, Handle};
 use crate::config::nearest;
 use crate::error::{Error, Kind};
 use crate::plugin::connection::{Connection, Matter};
-use crate::plugin::host::{Desk, Request};
+use crate::plugin::desk::{Desk, Request};
 use crate::plugin::rpc::{BAD_PARAMS, FAILED, NO_SUCH_METHOD, Refusal};
 use crate::secret::Redactor;
 

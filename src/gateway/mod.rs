@@ -53,7 +53,7 @@ use crate::clock;
 use crate::config::{self, Agent, Config, Findings, ModelRef};
 use crate::error::{Error, Kind, Result};
 use crate::message::{LONGEST_MESSAGE, stored_length};
-use crate::plugin::host::Desk;
+use crate::plugin::desk::Desk;
 use crate::plugin::{Plugins, Registry, Skills};
 use crate::provider;
 use crate::sandbox;

@@ -27,15 +27,15 @@ use complaints::Complaints;
 pub(super) use greeting::PROTOCOL;
 pub use greeting::{AnnouncedTool, Greeting};
 use hearing::Hearing;
-pub use process::Launch;
 use process::{Pipes, Process};
 use remote::Remote;
 pub use start::Start;
 use streams::{Over, Streams};
 
 use super::connection::{Connection, Letter, Unanswered};
+use super::desk::Desk;
+use super::launch::Launch;
 use super::mcp::server::Server;
-use super::rpc::Refusal;
 use super::run::Asker;
 use super::typescript::{self, Served};
 use crate::error::{Error, Kind, Result};
@@ -57,31 +57,6 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The longest of these pauses.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-
-/// What a plugin asks of the gateway, answered by who is above.
-pub trait Desk: Send + Sync {
-    /// Answers a request, on a thread of its own.
-    fn request(&self, request: &Request<'_>) -> Result<Value, Refusal>;
-
-    /// Hears a notice; must not wait.
-    fn notice(&self, plugin: &str, connection: &Connection, method: &str, params: &Value);
-}
-
-/// A request of a plugin.
-pub struct Request<'a> {
-    /// Who asks.
-    pub plugin: &'a str,
-    /// The request's id, by which notices can refer to it.
-    pub id: &'a Value,
-    /// What is asked for.
-    pub method: &'a str,
-    /// With what.
-    pub params: &'a Value,
-    /// For notices on the way.
-    pub connection: &'a Connection,
-    /// Called off once the plugin wants no answer any more, or has ended.
-    pub cancel: &'a Cancel,
-}
 
 /// One plugin that is a server.
 pub struct Host {

@@ -14,9 +14,11 @@ pub mod ask;
 pub mod builtins;
 pub mod channels;
 pub mod connection;
+pub mod desk;
 pub mod hooks;
 pub mod host;
 pub mod install;
+pub mod launch;
 pub mod manifest;
 pub mod mcp;
 pub mod package;
@@ -44,13 +46,13 @@ use serde_json::Value;
 pub(crate) use fields::kind_of;
 pub use plugins::Plugins;
 pub use skills::Skills;
-pub use typescript::TypeScript;
 
 use crate::config::{self, Findings, Home, KeyPath};
 use crate::config::{OnHookFailure, PluginSource};
 use crate::error::{During, Kind, Result};
 use crate::plugin::hooks::Hook;
-use crate::plugin::host::{Launch, Start};
+use crate::plugin::host::Start;
+use crate::plugin::launch::{Launch, TypeScript};
 use crate::plugin::manifest::{CORE_TOOLS, Manifest, SkillEntry, Way};
 use crate::plugin::settings::{Schema, merge};
 

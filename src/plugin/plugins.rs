@@ -4,7 +4,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::host::{Desk, Host, Start};
+use super::desk::Desk;
+use super::host::{Host, Start};
 use super::listeners::Hears;
 use super::manifest::Way;
 use super::run::{Asker, Output, RunCall};

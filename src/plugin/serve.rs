@@ -8,9 +8,10 @@ use std::io::{ErrorKind, Read, Write};
 use std::sync::Arc;
 
 use super::connection::Connection;
+use super::desk::Desk;
+use super::host::PROTOCOL;
 use super::host::complaints::Complaints;
 use super::host::hearing::Hearing;
-use super::host::{Desk, PROTOCOL};
 use crate::error::{Error, Kind, Result};
 use crate::secret::Redactor;
 use crate::worker::Worker;

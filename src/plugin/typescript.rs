@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 pub(super) use fifos::{Fifos, Served};
 
 use super::child::{self, Bounds};
-use super::host::Launch;
+use super::launch::{Launch, TypeScript};
 use super::run::{self, Asker};
 use crate::config::home::{create_private, open_own};
 use crate::error::{During, Error, Kind, Result};
@@ -41,19 +41,6 @@ const LONGEST_VARIABLE: usize = 128 * 1024;
 
 /// Major and minor.
 type Version = (u32, u32);
-
-/// What the host of a plugin needs to know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TypeScript {
-    /// The plugin's first file.
-    pub entry: PathBuf,
-    /// Its configuration, as JSON.
-    pub config: String,
-    /// A private folder, where the host and the FIFOs are laid.
-    pub place: PathBuf,
-    /// The folder in which plugins keep their files.
-    pub data: PathBuf,
-}
 
 /// A program that runs TypeScript.
 #[derive(Clone, Debug, PartialEq, Eq)]

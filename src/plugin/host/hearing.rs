@@ -10,8 +10,8 @@ use log::Level;
 use serde_json::{Value, json};
 
 use super::complaints::Complaints;
-use super::{Desk, Request};
 use crate::plugin::connection::Connection;
+use crate::plugin::desk::{Desk, Request};
 use crate::plugin::mcp::server::Server;
 use crate::plugin::rpc::lines::{Line, Lines};
 use crate::plugin::rpc::weight::is_bearable;

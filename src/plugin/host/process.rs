@@ -2,61 +2,21 @@
 //! of the gateway's but what is listed, and how it is ended with all that
 //! descends from it. What it says is not read here.
 
-use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::error::{During, Error, Kind, Result};
-use crate::plugin::builtins::THIS_PROGRAM;
 use crate::plugin::child::{never_block, not_started};
-use crate::plugin::{TypeScript, tree};
+use crate::plugin::launch::Launch;
+use crate::plugin::tree;
 
 /// How long a killed process may take to be gone; more is a broken kernel.
 const DEATH: Duration = Duration::from_secs(5);
-
-/// How a plugin's process is started.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Launch {
-    /// The plugin's name.
-    pub plugin: String,
-    /// Program and arguments; a name is looked up in PATH. Empty for a plugin in
-    /// TypeScript.
-    pub argv: Vec<OsString>,
-    /// Its working folder.
-    pub folder: PathBuf,
-    /// All of its environment.
-    pub env: Vec<(String, OsString)>,
-    /// Of a plugin in TypeScript: what makes it a server.
-    pub typescript: Option<TypeScript>,
-}
-
-impl Launch {
-    /// The command, without its streams. Pure.
-    pub fn command(&self) -> Result<Command> {
-        let Some((program, args)) = self.argv.split_first() else {
-            return Err(Error::new(Kind::Config, "its command is empty"));
-        };
-        let mut command = Command::new(program);
-        if program == THIS_PROGRAM {
-            command.arg0("beige");
-        }
-        command.args(args).current_dir(&self.folder).env_clear();
-        command.envs(self.env.iter().map(|(name, value)| (name, value)));
-        Ok(command)
-    }
-
-    /// A variable of its environment; empty if there is none.
-    pub(in crate::plugin) fn variable(&self, name: &str) -> &OsStr {
-        let found = self.env.iter().rev().find(|(it, _)| it == name);
-        found.map(|(_, it)| it.as_os_str()).unwrap_or_default()
-    }
-}
 
 /// A process that was started and not waited for yet.
 pub(super) struct Process {
@@ -172,7 +132,7 @@ mod tests {
     #[test]
     fn a_process_gets_what_is_listed_and_nothing_else() -> Result<()> {
         let command = launch(&["server", "--x", "a b"]).command()?;
-        let args: Vec<&OsStr> = command.get_args().collect();
+        let args: Vec<&std::ffi::OsStr> = command.get_args().collect();
         assert_eq!(
             (command.get_program(), args),
             ("server".as_ref(), vec!["--x".as_ref(), "a b".as_ref()])

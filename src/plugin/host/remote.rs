@@ -19,12 +19,13 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, select};
 use serde_json::Value;
 
+use super::Shared;
 use super::complaints::Complaints;
 use super::hearing::Hearing;
-use super::{Desk, Request, Shared};
 use crate::config::Endpoint;
 use crate::error::Result;
 use crate::plugin::connection::{Connection, Letter, Sort, Unanswered};
+use crate::plugin::desk::{Desk, Request};
 use crate::plugin::rpc::{NO_SUCH_METHOD, Refusal};
 use crate::worker::{Cancel, Canceller, Crew, Worker};
 use lanes::Key;

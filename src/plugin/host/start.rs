@@ -6,8 +6,8 @@
 use serde_json::Value;
 
 use super::greeting::{self, Greeting};
-use super::process::Launch;
 use crate::config::Endpoint;
+use crate::plugin::launch::Launch;
 
 /// How a plugin that is a server is reached.
 #[derive(Clone, Debug)]

@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::plugin::rpc;
+use crate::plugin::desk::Request;
+use crate::plugin::rpc::{self, Refusal};
 
 /// A server that answers by what its script makes of a request; the script
 /// sets `out` to what is printed.

@@ -22,7 +22,7 @@ use serde_json::Value;
 use crate::error::{During, Kind, Result};
 use crate::plugin::child::is_passing;
 use crate::plugin::connection::Connection;
-use crate::plugin::host::{Desk, Request};
+use crate::plugin::desk::{Desk, Request};
 use crate::plugin::rpc::lines::{Line, Lines};
 use crate::plugin::rpc::{self, BAD_PARAMS, LONGEST, Message, Refusal};
 use crate::worker::{Cancel, Canceller, Worker};

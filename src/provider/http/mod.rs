@@ -3,6 +3,7 @@
 //! the configuration and nowhere else, so that no redirect is followed; every
 //! text that comes from outside is masked before it becomes part of a fault.
 
+mod agent;
 mod client;
 mod fault;
 mod line;

@@ -11,7 +11,7 @@ use ureq::tls::RootCerts;
 use ureq::{Agent, Body, SendBody};
 
 use super::Outgoing;
-use super::client::{self, header_of, secrets};
+use super::agent::{self, header_of, secrets};
 use crate::clock;
 use crate::config::{Endpoint, Timeouts};
 use crate::provider::{Fault, Wire, failure};
@@ -70,7 +70,7 @@ impl Target {
 
     /// An agent that keeps one connection.
     pub(in crate::provider) fn agent(&self, roots: RootCerts) -> Result<Agent, Fault> {
-        client::agent(&self.endpoint, roots).map_err(|_| {
+        agent::agent(&self.endpoint, roots).map_err(|_| {
             Fault::Ours(format!("`{}` is not the URL of a proxy", self.setting("proxy")))
         })
     }

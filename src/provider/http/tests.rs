@@ -103,7 +103,7 @@ fn only_a_name_is_looked_up() {
         ("http://10.0.0.1/v1", Some("socks5://proxy:1"), true),
     ] {
         let endpoint = Endpoint { proxy: proxy.map(Secret::new), ..endpoint(url.into()) };
-        assert_eq!(client::is_named(&endpoint), want, "{url}");
+        assert_eq!(agent::is_named(&endpoint), want, "{url}");
     }
 }
 
