@@ -49,6 +49,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if variable("PROFILE")? == "release" {
         put_cold_code_aside(&out)?;
         take_the_unwinder_in(&out)?;
+        pack_relocations(&out)?;
     }
     let target = variable("TARGET")?;
     let folder = out.join("tool-client-build");
@@ -86,6 +87,21 @@ fn take_the_unwinder_in(out: &Path) -> Result<(), Box<dyn Error>> {
     fs::write(folder.join("libgcc_s.so"), "INPUT(-lgcc_eh -lgcc)\n")?;
     if links_with(&format!("-Lnative={}", folder.display()), out)? {
         say(&format!("cargo::rustc-link-search=native={}", folder.display()));
+    }
+    Ok(())
+}
+
+/// Addresses that are put right at each start take a tenth of their place when
+/// packed. The C library has read them so since glibc 2.36; whether the one here
+/// does is seen by starting a program, so a build for another machine goes without.
+fn pack_relocations(out: &Path) -> Result<(), Box<dyn Error>> {
+    let argument = "-Wl,-z,pack-relative-relocs";
+    let is_here = variable("TARGET")? == variable("HOST")?;
+    if is_here && links_with(&format!("-Clink-arg={argument}"), out)? {
+        let started = Command::new(out.join("probe")).status();
+        if started.is_ok_and(|it| it.success()) {
+            say(&format!("cargo::rustc-link-arg-bins={argument}"));
+        }
     }
     Ok(())
 }
