@@ -304,6 +304,8 @@ fn what_a_plugin_says_oddly_costs_neither_the_call_nor_the_plugin() {
         // Half a character, which JSON of JavaScript can hold.
         let half = call(&world, "half", &json!([])).expect(0);
         assert_eq!(half.text(), "😀\u{fffd}\n");
+        // Half a line, by a program that writes where messages go.
+        assert_eq!(call(&world, "begun", &json!([])).expect(0).text(), "whole\n");
         // What JSON cannot hold, and what has no text.
         assert_eq!(value(&world, "round", json!([])), Value::Null);
         let log = world.gateway_log();

@@ -39,14 +39,15 @@ const syncPaths = { ask: setting("BEIGE_SYNC_ASK"), answer: setting("BEIGE_SYNC_
 Object.defineProperty(process, "stdout", { configurable: true, get: () => process.stderr });
 globalThis.console = new Console(process.stderr, process.stderr);
 
+// On a line of its own, whatever a program that the plugin has started began there.
 function send(message) {
-  writeAll(1, { jsonrpc: "2.0", ...message });
+  writeAll(1, { jsonrpc: "2.0", ...message }, "\n");
 }
 
 // In pieces that a pipe takes as a whole or not at all: of a larger one Deno
 // does not tell how much was written before the pipe was full.
-function writeAll(fd, message) {
-  let rest = Buffer.from(JSON.stringify(message) + "\n");
+function writeAll(fd, message, before = "") {
+  let rest = Buffer.from(before + JSON.stringify(message) + "\n");
   if (rest.length > LONGEST) throw new Error(`${rest.length} bytes are too many for a message`);
   while (rest.length > 0) {
     try {

@@ -4,6 +4,7 @@
 
 import { formatChannelError, isAllModelsExhausted, PluginContext } from "@matthias-hausberger/beige";
 import type { PluginRegistrar, SessionContext } from "@matthias-hausberger/beige";
+import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
 import { Loud, said, Tone } from "./words.js";
@@ -70,6 +71,10 @@ export function createPlugin(config: Config, ctx: PluginContext) {
 
   // What is an odd end of a call as it stands.
   const ends: Record<string, (args: any[]) => any> = {
+    begun: () => {
+      execFileSync("/bin/sh", ["-c", "printf 'half a line'"], { stdio: "inherit" });
+      return { output: "whole", exitCode: 0 };
+    },
     half: () => ({ output: "😀😀".slice(0, 3), exitCode: 0 }),
     mute: () => {
       throw {
