@@ -16,8 +16,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 pub use folderless::{of_builtin, of_command, of_url};
-pub(super) use glance::read_json;
 pub use glance::{has_channel, version};
+pub(super) use glance::{read_json, version_said};
 use program::{argv, find_program, flags};
 pub use provides::SkillEntry;
 use provides::{check_provides, gives_skills, promised};

@@ -70,11 +70,45 @@ impl Refusal {
 /// The messages of a line: one, or those of a batch; an error says why it is
 /// none.
 pub fn parse(line: &[u8]) -> Result<Vec<Message>, &'static str> {
-    match serde_json::from_slice(line) {
+    match document(line) {
         Ok(Value::Array(batch)) => batch.into_iter().map(message).collect(),
         Ok(value) => message(value).map(|it| vec![it]),
         Err(_) => Err("it is not JSON"),
     }
+}
+
+/// A document of JSON. Programs in JavaScript and Python can have half a
+/// character in a text, cut off behind 4,000 units, and write it down; here that
+/// becomes U+FFFD, for without the message somebody would wait for it.
+fn document(json: &[u8]) -> serde_json::Result<Value> {
+    serde_json::from_slice(json).or_else(|error| match with_whole_characters(json) {
+        Some(mended) => serde_json::from_slice(&mended),
+        None => Err(error),
+    })
+}
+
+/// `None` if no half of a character stands in it.
+fn with_whole_characters(json: &[u8]) -> Option<Vec<u8>> {
+    let unit = |at: usize| {
+        let digits = json.get(at..at + 6)?.strip_prefix(b"\\u")?;
+        u16::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
+    };
+    let mut mended: Option<Vec<u8>> = None;
+    let mut at = 0;
+    while let Some(step) = json.get(at..)?.iter().position(|it| *it == b'\\') {
+        at += step;
+        let is_low = |it: u16| (0xDC00..0xE000).contains(&it);
+        at += match unit(at) {
+            Some(0xD800..0xDC00) if unit(at + 6).is_some_and(is_low) => 12,
+            Some(0xD800..0xE000) => {
+                let whole = mended.get_or_insert_with(|| json.to_vec());
+                whole[at..at + 6].copy_from_slice(b"\\ufffd");
+                6
+            }
+            _ => 2,
+        };
+    }
+    mended
 }
 
 fn message(mut value: Value) -> Result<Message, &'static str> {
@@ -199,6 +233,20 @@ mod tests {
         check(r#"{"id":"mine","result":1}"#, Err("it answers what was never asked"));
         let deep = "[".repeat(100_000);
         check(&deep, Err("it is not JSON"));
+    }
+
+    #[test]
+    fn half_a_character_costs_nobody_the_message() {
+        let said = |text: &str, want: &str| {
+            let line = format!(r#"{{"id":3,"result":{{"output":"{text}"}}}}"#);
+            check(&line, answered(3, Ok(json!({"output": want}))));
+        };
+        said(r"a\ud83d", "a\u{fffd}");
+        said(r"\ude00b\uD83D\uDE00", "\u{fffd}b\u{1f600}");
+        said(r"\ud83d\ud83d\ude00\n", "\u{fffd}\u{1f600}\n");
+        said(r"\\ud83d \udc00", "\\ud83d \u{fffd}");
+        check(r#"{"id":3,"result":"\ud83"#, Err("it is not JSON"));
+        check(r#"{"id":3,"result":"\ud83d\"#, Err("it is not JSON"));
     }
 
     #[test]

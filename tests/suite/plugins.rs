@@ -253,6 +253,41 @@ fn the_list_says_what_is_wrong_and_a_persons_own_folder_is_never_removed() {
 }
 
 #[test]
+fn an_update_of_all_leaves_alone_what_a_person_keeps_elsewhere() {
+    let world = world("");
+    let source = write_plugin(&world, "source", "hello", "one");
+    install(&world, &source, 0);
+    let own = write_plugin(&world, "own", "hello", "mine");
+    let moved = config(&world).replace("./h/plugins/hello", "./own");
+    fs::write(world.config_file(), &moved).expect("written");
+    write_plugin(&world, "source", "hello", "two");
+    let all = world.run(["plugins", "update"]).expect(0);
+    assert!(all.stderr.contains("the `path` of `hello` is none that was installed"), "{all:?}");
+    assert_eq!(config(&world), moved);
+    assert!(fs::read_to_string(own.join("say")).is_ok_and(|it| it.contains("mine")));
+    let named = world.run(["plugins", "update", "hello"]).expect(1);
+    assert!(named.stderr.contains("it is left as it is"), "{named:?}");
+}
+
+#[test]
+fn nothing_of_a_plugin_passes_for_a_line_of_ours() {
+    let world = world("");
+    let source = write_plugin(&world, "source", "hello", "one");
+    let manifest = fs::read_to_string(source.join("plugin.json")).expect("read");
+    let forged = manifest.replace("Says one.", r"Says.\nIt runs in a sandbox.\u001b[2J");
+    fs::write(source.join("plugin.json"), forged).expect("written");
+    fs::write(source.join("package.json"), r#"{"version": "1\nIt is safe."}"#).expect("written");
+    let shown =
+        install(&world, &source, 0).text() + &world.run(["plugins", "list"]).expect(0).text();
+    assert!(
+        !shown.lines().any(|it| it.starts_with("It runs in a") || it == "It is safe."),
+        "{shown}"
+    );
+    assert!(!shown.lines().any(|it| it.starts_with("It is safe.")), "{shown}");
+    assert!(!shown.contains('\u{1b}'), "{shown}");
+}
+
+#[test]
 fn an_archive_is_installed_like_the_folder_it_was_made_of() {
     let world = world("");
     let folder = write_plugin(&world, "src/repo/hello", "hello", "one");

@@ -295,6 +295,31 @@ fn a_node_that_is_too_old_is_passed_over_and_what_is_needed_is_told() {
 }
 
 #[test]
+fn what_a_plugin_says_oddly_costs_neither_the_call_nor_the_plugin() {
+    under_each(|program| {
+        let server = ModelServer::new();
+        let world = with_old(&server, &[program]);
+        world.start_gateway();
+        let pid = value(&world, "pid", json!([]));
+        // Half a character, which JSON of JavaScript can hold.
+        let half = call(&world, "half", &json!([])).expect(0);
+        assert_eq!(half.text(), "😀\u{fffd}\n");
+        // Half a line, by a program that writes where messages go.
+        assert_eq!(call(&world, "begun", &json!([])).expect(0).text(), "whole\n");
+        // What JSON cannot hold, and what has no text.
+        assert_eq!(value(&world, "round", json!([])), Value::Null);
+        let log = world.gateway_log();
+        assert!(log.contains("round ") && log.contains("10n"), "{log}");
+        let mute = call(&world, "mute", &json!([])).expect(1);
+        assert!(mute.stderr.contains("something was thrown that has no text"), "{mute:?}");
+        // More than a message may have.
+        let long = call(&world, "long", &json!([17 << 20])).expect(1);
+        assert!(long.stderr.contains("are too many for a message"), "{long:?}");
+        assert_eq!(value(&world, "pid", json!([])), pid, "it is the same process");
+    });
+}
+
+#[test]
 fn neither_side_hangs_when_the_other_dies() {
     under_each(|program| {
         let server = ModelServer::new();

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::cli::columns::in_one_line;
 use crate::cli::{counted, tidy};
 use crate::plugin::install::{self, Source, Staged, StagedPlugin, node};
 use crate::plugin::manifest::{self, Program, Run, Server, Way};
@@ -17,7 +18,9 @@ pub(super) fn description(staged: &Staged) -> String {
         let version = version.map_or_else(String::new, |it| format!(" {it}"));
         let form = manifest::form(&manifest.folder);
         text.push_str(&format!("{}{version} ({form})\n", manifest.name));
-        lines(plugin).iter().for_each(|it| text.push_str(&format!("  {it}\n")));
+        // So that nothing of it passes for a line of ours.
+        let lines = lines(plugin);
+        lines.iter().for_each(|it| text.push_str(&format!("  {}\n", in_one_line(it))));
     }
     let files = counted(staged.files as u64, "file");
     let size = staged.bytes.div_ceil(1024);

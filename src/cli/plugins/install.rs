@@ -90,26 +90,47 @@ fn sources(
     written: &Value,
     name: Option<&str>,
 ) -> Result<BTreeMap<String, Vec<String>>> {
+    if let Some(name) = name {
+        check_named(place, shelf, name, entry(written, name)?)?;
+    }
     let mut sources: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for (plugin, it) in written["plugins"].as_object().into_iter().flatten() {
-        if let Some(source) = it["_source"].as_str() {
-            sources.entry(source.replace("$${", "${")).or_default().push(plugin.clone());
+        let Some(source) = it["_source"].as_str() else { continue };
+        if lies_elsewhere(place, shelf, it) {
+            // Nobody who is named comes so far.
+            if name.is_none() {
+                tell(&format!("beige plugins: {}", left_alone(plugin)));
+            }
+            continue;
         }
+        sources.entry(source.replace("$${", "${")).or_default().push(plugin.clone());
     }
-    let Some(name) = name else { return Ok(sources) };
-    let of_name = entry(written, name)?;
-    if of_name["_source"].is_null() {
+    if let Some(name) = name {
+        sources.retain(|_, names| names.iter().any(|it| it == name));
+    }
+    Ok(sources)
+}
+
+fn check_named(place: &Place, shelf: &Shelf, name: &str, entry: &Value) -> Result<()> {
+    if entry["_source"].is_null() {
         let what = format!("`{name}` was not installed: its entry has no `_source`");
         return Err(Error::new(Kind::Missing, what));
     }
-    let folder = of_name["path"].as_str().and_then(|it| folder_of(&place.file, it));
-    if folder.is_none_or(|it| shelf.installed(&it).is_none() && it.exists()) {
-        let what =
-            format!("the `path` of `{name}` is none that was installed; it is left as it is");
-        return Err(Error::new(Kind::Conflict, what));
+    match lies_elsewhere(place, shelf, entry) {
+        true => Err(Error::new(Kind::Conflict, left_alone(name))),
+        false => Ok(()),
     }
-    sources.retain(|_, names| names.iter().any(|it| it == name));
-    Ok(sources)
+}
+
+/// Whether an entry leads to what is a person's own: no update puts another
+/// folder in its place.
+fn lies_elsewhere(place: &Place, shelf: &Shelf, entry: &Value) -> bool {
+    let folder = entry["path"].as_str().and_then(|it| folder_of(&place.file, it));
+    folder.is_none_or(|it| shelf.installed(&it).is_none() && it.exists())
+}
+
+fn left_alone(name: &str) -> String {
+    format!("the `path` of `{name}` is none that was installed; it is left as it is")
 }
 
 /// Gives the names of what was updated: none if nothing is new.

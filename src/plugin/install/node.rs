@@ -46,7 +46,7 @@ pub(super) fn is_added(path: &Path) -> bool {
 }
 
 fn of_node(folder: &Path) -> Option<String> {
-    read(folder)?["version"].as_str().map(str::to_owned)
+    manifest::version_said(&read(folder)?)
 }
 
 fn read(folder: &Path) -> Option<Value> {

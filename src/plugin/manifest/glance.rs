@@ -29,7 +29,14 @@ pub(in crate::plugin) fn read_json(folder: &Path) -> Result<Value, String> {
 
 /// The version of the plugin of a folder, if it says one.
 pub fn version(folder: &Path) -> Option<String> {
-    read_json(folder).ok()?["version"].as_str().map(str::to_owned)
+    version_said(&read_json(folder).ok()?)
+}
+
+/// The same of a `package.json` as well. What is no version, such as lines that
+/// would stand among ours, is none.
+pub(in crate::plugin) fn version_said(manifest: &Value) -> Option<String> {
+    let is_plain = |it: &&str| it.len() <= 64 && it.bytes().all(|it| it.is_ascii_graphic());
+    manifest["version"].as_str().filter(is_plain).map(str::to_owned)
 }
 
 /// Whether it says that it gives a channel.

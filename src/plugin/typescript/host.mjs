@@ -14,10 +14,12 @@ import module from "node:module";
 import path from "node:path";
 import process from "node:process";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { inspect } from "node:util";
 
 const PACKAGE = "@matthias-hausberger/beige";
 const HOST = import.meta.url;
 const FAILED = -32000;
+const LONGEST = 16 * 1024 * 1024; // Bytes of a message; for more the gateway ends a plugin.
 const NO_SUCH_METHOD = -32601;
 
 // Settings of the gateway. A configuration can hold keys, so that programs
@@ -37,14 +39,16 @@ const syncPaths = { ask: setting("BEIGE_SYNC_ASK"), answer: setting("BEIGE_SYNC_
 Object.defineProperty(process, "stdout", { configurable: true, get: () => process.stderr });
 globalThis.console = new Console(process.stderr, process.stderr);
 
+// On a line of its own, whatever a program that the plugin has started began there.
 function send(message) {
-  writeAll(1, { jsonrpc: "2.0", ...message });
+  writeAll(1, { jsonrpc: "2.0", ...message }, "\n");
 }
 
 // In pieces that a pipe takes as a whole or not at all: of a larger one Deno
 // does not tell how much was written before the pipe was full.
-function writeAll(fd, message) {
-  let rest = Buffer.from(JSON.stringify(message) + "\n");
+function writeAll(fd, message, before = "") {
+  let rest = Buffer.from(before + JSON.stringify(message) + "\n");
+  if (rest.length > LONGEST) throw new Error(`${rest.length} bytes are too many for a message`);
   while (rest.length > 0) {
     try {
       rest = rest.subarray(fs.writeSync(fd, rest, 0, Math.min(rest.length, 4096)));
@@ -352,7 +356,7 @@ async function serve({ id, method, params }) {
     }
     send({ id, result: (await handler(params ?? {}, id)) ?? {} });
   } catch (error) {
-    console.error(error);
+    console.error(asText(error));
     send({ id, error: { code: FAILED, message: messageOf(error) } });
   }
 }
@@ -468,13 +472,23 @@ function withoutUnusedImports(source) {
 
 // ---- What plugins import from the package ---------------------------------
 
+// Neither fails: values can be of any kind, and what is told is often an error.
 function messageOf(error) {
-  return String(error?.message ?? error);
+  try {
+    return String(error?.message ?? error);
+  } catch {
+    return "something was thrown that has no text";
+  }
 }
 
 function asText(value) {
-  if (value instanceof Error) return value.stack ?? messageOf(value);
-  return typeof value === "string" ? value : (JSON.stringify(value) ?? String(value));
+  try {
+    if (value instanceof Error) return String(value.stack ?? messageOf(value));
+    return typeof value === "string" ? value : (JSON.stringify(value) ?? String(value));
+  } catch {
+    // It leads to itself, or holds what JSON has not.
+    return inspect(value);
+  }
 }
 
 /** Whether a prompt failed because every model that may answer it did. */

@@ -4,6 +4,7 @@
 
 import { formatChannelError, isAllModelsExhausted, PluginContext } from "@matthias-hausberger/beige";
 import type { PluginRegistrar, SessionContext } from "@matthias-hausberger/beige";
+import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
 import { Loud, said, Tone } from "./words.js";
@@ -55,12 +56,34 @@ export function createPlugin(config: Config, ctx: PluginContext) {
       fs.writeFileSync(path.join(ctx.dataDir, "asking"), "");
       for (;;) ctx.isSessionActive("old:1");
     },
+    round: () => {
+      const it: Record<string, unknown> = {};
+      it.round = it;
+      ctx.log.warn("round", it, 10n);
+    },
     pause: async (_, __, { signal }) => {
       fs.writeFileSync(path.join(ctx.dataDir, "pausing"), "");
       await new Promise((resolve) => signal.addEventListener("abort", resolve));
       fs.writeFileSync(path.join(ctx.dataDir, "called-off"), "");
     },
     die: () => process.exit(9),
+  };
+
+  // What is an odd end of a call as it stands.
+  const ends: Record<string, (args: any[]) => any> = {
+    begun: () => {
+      execFileSync("/bin/sh", ["-c", "printf 'half a line'"], { stdio: "inherit" });
+      return { output: "whole", exitCode: 0 };
+    },
+    half: () => ({ output: "😀😀".slice(0, 3), exitCode: 0 }),
+    mute: () => {
+      throw {
+        toString() {
+          throw new Error("nobody can say it");
+        },
+      };
+    },
+    long: ([length]: [number]) => ({ output: "x".repeat(length), exitCode: 0 }),
   };
 
   return {
@@ -72,6 +95,7 @@ export function createPlugin(config: Config, ctx: PluginContext) {
         async handler(args: string[], called: Config, at: SessionContext) {
           const [what, json] = args;
           const given = JSON.parse(json ?? "[]");
+          if (ends[what]) return ends[what](given);
           try {
             const value = await (own[what] ? own[what](given, called, at) : member(what, given));
             return { output: JSON.stringify(value ?? null) + "\n", exitCode: 0 };
