@@ -78,18 +78,22 @@ pub(super) fn error(tool: &Tool, unanswered: &Unanswered) -> Error {
 
 /// `{output, exitCode}` as the answer of the tool.
 fn output(tool: &Tool, mut answer: Value, call: &RunCall<'_>, cap: usize) -> Result<Output> {
-    let exit_code = answer["exitCode"].as_i64().unwrap_or(0);
-    let exit_code = i32::try_from(exit_code).unwrap_or(1);
+    let code = &answer["exitCode"];
+    let exit_code = code.as_i64().or(code.is_null().then_some(0));
+    let exit_code = exit_code.map(|it| i32::try_from(it).unwrap_or(1));
+    let exit_code =
+        exit_code.ok_or_else(|| senseless(tool, "with an `exitCode` that is no whole number"))?;
     // Whatever it is: an index that takes something out panics for no object.
     match answer.get_mut("output").map(Value::take).unwrap_or_default() {
         Value::String(text) => Ok(bounded(text, exit_code, call, cap)),
         Value::Null if answer["exitCode"].is_number() => Ok(Output::of("", exit_code)),
-        _ => {
-            let (plugin, name) = (&tool.plugin, &tool.name);
-            let what = format!("plugin '{plugin}' answers `{name}` without `output`, a string");
-            Err(Error::new(Kind::Internal, what))
-        }
+        _ => Err(senseless(tool, "without `output`, a string")),
     }
+}
+
+fn senseless(tool: &Tool, how: &str) -> Error {
+    let (plugin, name) = (&tool.plugin, &tool.name);
+    Error::new(Kind::Internal, format!("plugin '{plugin}' answers `{name}` {how}"))
 }
 
 /// The text up to the bound, with a note on what is missing.

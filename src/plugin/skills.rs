@@ -147,7 +147,13 @@ impl Skills {
             findings.error(&path, format!("its skill `{name}` lies where `private` hides it"));
             return;
         }
-        let found = definition::read_or(&of.folder.join(below), name, description.as_deref());
+        let folder = of.folder.join(below);
+        // A copy of a plugin has no links out of it, so the skill would be missing.
+        if folder.canonicalize().is_ok_and(|it| !it.starts_with(&of.folder)) {
+            findings.error(&path, format!("its skill `{name}` leads out of the plugin's folder"));
+            return;
+        }
+        let found = definition::read_or(&folder, name, description.as_deref());
         let found = found
             .map_err(|wrong| wrong.iter().map(|it| format!("its skill `{name}`: {it}")).collect());
         let shown = home.package(plugin).join(below);

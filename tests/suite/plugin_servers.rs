@@ -130,6 +130,7 @@ fn junk_and_floods_of_a_server_harm_nobody() {
          elif what == 'huge': sys.stdout.write('z' * 100000000)\n\
          elif what == 'odd': answer(id, {'text': 'no output'})\n\
          elif what == 'number': answer(id, 7)\n\
+         elif what == 'code': answer(id, {'output': '', 'exitCode': 'abc'})\n\
          elif what == 'error': say({'id': id, 'error': {'code': 1, 'message': 'not today'}})\n\
          else: answer(id, {'output': 'ok'}); answer(id, {'output': 'twice'})",
     );
@@ -143,6 +144,7 @@ fn junk_and_floods_of_a_server_harm_nobody() {
     };
     failed("p odd", "plugin 'p' answers `p` without `output`, a string");
     failed("p number", "plugin 'p' answers `p` without `output`, a string");
+    failed("p code", "plugin 'p' answers `p` with an `exitCode` that is no whole number");
     failed("p error", "plugin 'p' fails `p`: not today");
     failed("p huge", "plugin 'p' sent a message of more than 16777216 bytes");
     let log = world.gateway_log();

@@ -330,6 +330,8 @@ fn what_is_wrong_with_a_plugins_skill_is_said_at_the_plugin() {
         scratch.write("p/hidden/x/SKILL.md", "---\nname: x\ndescription: d\n---\n");
         let (registry, agents) = with_skills(&scratch, &json!([skill]));
         scratch.write("s/how/SKILL.md", "---\nname: how\ndescription: d\n---\n");
+        let link = scratch.path().join("p/out");
+        std::os::unix::fs::symlink(scratch.path().join("s/how"), link).expect("a link");
         let folders = folders.iter().map(|it| ((*it).to_owned(), scratch.path().join("s/how")));
         let (home, folders) = (Home::new(scratch.path()), by_name(folders));
         let found = lines(Skills::load(&folders, &agents, &home, &registry));
@@ -343,6 +345,7 @@ fn what_is_wrong_with_a_plugins_skill_is_said_at_the_plugin() {
         &[],
         "`gone`: read DIR/p/skills/gone: No such file or directory (os error 2)",
     );
+    check(json!({"name": "how", "path": "out"}), &[], "`how` leads out of the plugin's folder");
     check(json!({"name": "x", "path": "hidden/x"}), &[], "`x` lies where `private` hides it");
     check(
         json!({"name": "kind", "path": "docs"}),

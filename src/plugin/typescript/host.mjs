@@ -317,6 +317,7 @@ async function callTool({ tool, args, stdin, config, context }, id) {
     // `stdin` and `signal` are additions of this gateway.
     const sessionContext = { ...context, onToolStart, stdin, signal: canceller.signal };
     const result = await calls.run(call, () => handler(args, config, sessionContext));
+    if (typeof result !== "object") throw new Error(`${tool} gives no {output, exitCode}`);
     return { output: asText(result?.output ?? ""), exitCode: result?.exitCode ?? 0 };
   } finally {
     running.delete(id);
