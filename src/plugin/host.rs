@@ -282,13 +282,15 @@ impl Shared {
                 return self.one_remote(remote, &connection, starting);
             }
         };
-        let (process, mut streams, _served) = match self.start_process(launch, &connection, lines) {
-            Ok(started) => started,
-            Err(error) => {
-                return Ended::Died(format!("cannot be started: {error}"), Duration::ZERO);
-            }
-        };
+        let (mut process, mut streams, _served) =
+            match self.start_process(launch, &connection, lines) {
+                Ok(started) => started,
+                Err(error) => {
+                    return Ended::Died(format!("cannot be started: {error}"), Duration::ZERO);
+                }
+            };
         let ended = self.converse(&connection, &streams.over, starting);
+        process.note_descendants();
         // That its input is closed is how a server hears of the end.
         streams.close_input();
         let how = process.end(LEAVING);

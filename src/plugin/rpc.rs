@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 /// Longest message either way, in bytes, without its newline.
 pub const LONGEST: usize = 16 * 1024 * 1024;
 
+/// Longest reason of a refusal that is kept, in characters.
+const LONGEST_REASON: usize = 16 * 1024;
+
 /// The method does not exist.
 pub const NO_SUCH_METHOD: i64 = -32601;
 
@@ -137,7 +140,12 @@ fn message(mut value: Value) -> Result<Message, &'static str> {
 
 fn refusal(error: &Value) -> Refusal {
     let message = error["message"].as_str().or(error.as_str()).unwrap_or("no reason was given");
-    Refusal::new(error["code"].as_i64().unwrap_or(FAILED), message)
+    let mut rest = message.chars();
+    let mut kept: String = rest.by_ref().take(LONGEST_REASON).collect();
+    if rest.next().is_some() {
+        kept.push('\u{2026}');
+    }
+    Refusal::new(error["code"].as_i64().unwrap_or(FAILED), kept)
 }
 
 /// A request of ours, as a line.
@@ -222,6 +230,16 @@ mod tests {
         check(r#"{"id":3,"result":{},"error":"broken"}"#, refused(FAILED, "broken"));
         check(r#"{"id":3,"error":{}}"#, refused(FAILED, "no reason was given"));
         check(r#"{"id":3,"result":1,"error":null}"#, answered(3, Ok(json!(1))));
+    }
+
+    #[test]
+    fn of_a_long_reason_the_beginning_is_kept() {
+        let said = "\u{e4}".repeat(LONGEST / 4);
+        let kept = refusal(&json!({"code": 1, "message": said})).message;
+        assert_eq!(kept.chars().count(), LONGEST_REASON + 1);
+        assert!(kept.ends_with("\u{e4}\u{2026}"));
+        let said = "x".repeat(LONGEST_REASON);
+        assert_eq!(refusal(&json!(said)).message, said);
     }
 
     #[test]

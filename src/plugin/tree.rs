@@ -24,11 +24,28 @@ const DEATH: Duration = Duration::from_secs(2);
 /// fork, and what lives keeps its parent by which it is found. Returns when the
 /// descendants are gone; the leader is the caller's to wait for.
 pub(super) fn kill(leader: Pid) {
+    kill_with(leader, &[]);
+}
+
+/// What descends from a process now.
+pub(super) fn descendants(leader: Pid) -> Vec<Process> {
+    descendants_of(vec![leader.as_raw_nonzero().get()])
+}
+
+/// The same as [`kill`], and kills those that descended from `leader` earlier
+/// with all that descends from them.
+pub(super) fn kill_with(leader: Pid, noted: &[Process]) {
     // A group that has ended already is what is wanted.
     let _ = kill_process_group(leader, Signal::STOP);
     let mut stopped = BTreeMap::new();
+    for process in noted.iter().filter(|it| it.is_there()) {
+        process.signal(Signal::STOP);
+        stopped.insert(process.pid, *process);
+    }
     for _ in 0..ROUNDS {
-        let found = descendants(leader.as_raw_nonzero().get());
+        let mut parents: Vec<i32> = stopped.keys().copied().collect();
+        parents.push(leader.as_raw_nonzero().get());
+        let found = descendants_of(parents);
         let new: Vec<Process> =
             found.into_iter().filter(|it| !stopped.contains_key(&it.pid)).collect();
         if new.is_empty() {
@@ -51,7 +68,7 @@ pub(super) fn kill(leader: Pid) {
 
 /// A process, told from a later one of the same number by when it started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Process {
+pub(super) struct Process {
     pid: i32,
     parent: i32,
     /// Clock ticks since boot.
@@ -92,22 +109,25 @@ impl Process {
     /// at again once the handle is held: from then on it stays the same one's.
     fn handle(&self) -> Option<OwnedFd> {
         let handle = pidfd_open(Pid::from_raw(self.pid)?, PidfdFlags::empty()).ok()?;
-        let is_same = Self::read(self.pid).is_some_and(|it| it.started == self.started);
-        is_same.then_some(handle)
+        self.is_there().then_some(handle)
+    }
+
+    fn is_there(&self) -> bool {
+        Self::read(self.pid).is_some_and(|it| it.started == self.started)
     }
 }
 
-fn descendants(root: i32) -> Vec<Process> {
+fn descendants_of(mut parents: Vec<i32>) -> Vec<Process> {
     let all = processes();
-    let mut found: Vec<Process> = Vec::new();
-    let mut parents = vec![root];
+    let mut found = BTreeMap::new();
     while let Some(parent) = parents.pop() {
         for process in all.iter().filter(|it| it.parent == parent) {
-            parents.push(process.pid);
-            found.push(*process);
+            if found.insert(process.pid, *process).is_none() {
+                parents.push(process.pid);
+            }
         }
     }
-    found
+    found.into_values().collect()
 }
 
 fn processes() -> Vec<Process> {

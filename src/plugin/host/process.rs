@@ -24,6 +24,8 @@ pub(super) struct Process {
     pid: Pid,
     /// Readable once the process has ended.
     handle: OwnedFd,
+    /// Those that were noted.
+    descendants: Vec<tree::Process>,
     is_over: bool,
 }
 
@@ -48,7 +50,7 @@ impl Process {
             let _ = child.wait();
             return Err(Error::new(Kind::Internal, "watch the process just started"));
         };
-        let process = Self { child, pid, handle, is_over: false };
+        let process = Self { child, pid, handle, descendants: Vec::new(), is_over: false };
         let (Some(stdin), Some(stdout), Some(stderr)) = pipes else {
             return Err(Error::new(Kind::Internal, "a stream of the process is missing"));
         };
@@ -63,12 +65,18 @@ impl Process {
         self.handle.as_fd()
     }
 
+    /// Notes what descends from it now: once it has ended, those that left its
+    /// group can no longer be found.
+    pub(super) fn note_descendants(&mut self) {
+        self.descendants = tree::descendants(self.pid);
+    }
+
     /// Waits until it has ended by itself, or kills it and what descends from
     /// it once that takes too long; how it ended, in words.
     pub(super) fn end(mut self, patience: Duration) -> String {
         let by_itself = self.ends_within(patience);
-        // What it left in its group goes with it.
-        tree::kill(self.pid);
+        // What it left behind goes with it.
+        tree::kill_with(self.pid, &self.descendants);
         if !by_itself && !self.ends_within(DEATH) {
             return "cannot be killed".to_owned();
         }
@@ -153,6 +161,32 @@ mod tests {
         assert_eq!(process.end(Duration::ZERO), "had to be killed");
         let (process, _pipes) = Process::start(&launch(&["sh", "-c", "kill -9 $$"]))?;
         assert_eq!(process.end(Duration::from_secs(60)), "was killed by signal 9");
+        Ok(())
+    }
+
+    #[test]
+    fn what_left_the_group_of_one_that_ends_by_itself_is_killed_too() -> Result<()> {
+        let script = "setsid sh -c 'echo $$; exec sleep 600' & read line";
+        let (mut process, mut pipes) = Process::start(&launch(&["sh", "-c", script]))?;
+        let mut lines = Vec::new();
+        while !lines.ends_with(b"\n") {
+            let polled = PollFd::new(&pipes.stdout, PollFlags::IN);
+            poll(&mut [polled], None).map_err(|_| Error::new(Kind::Internal, "poll"))?;
+            let mut piece = [0; 16];
+            let count = pipes.stdout.read(&mut piece).during(Kind::Internal, "read")?;
+            lines.extend_from_slice(&piece[..count]);
+        }
+        let pid = String::from_utf8_lossy(&lines).trim().parse().ok().and_then(Pid::from_raw);
+        let pid = pid.ok_or_else(|| Error::new(Kind::Internal, "no process id"))?;
+        let handle = pidfd_open(pid, PidfdFlags::empty());
+        let handle = handle.map_err(|_| Error::new(Kind::Internal, "no such process"))?;
+        process.note_descendants();
+        drop(pipes);
+        assert_eq!(process.end(Duration::from_secs(60)), "ended with exit code 1");
+        let has_ended =
+            poll(&mut [PollFd::new(&handle, PollFlags::IN)], Some(&Timespec::default()));
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        assert_eq!(has_ended, Ok(1));
         Ok(())
     }
 
