@@ -19,6 +19,10 @@ use serde_json::{Value, json};
 
 const PIECE: usize = 64 * 1024;
 
+/// Calls at a time, of all agents; of each the gateway lets through at most 32, so
+/// that none takes the room of the others.
+const MOST_CALLS: usize = 1024;
+
 /// Answers all that comes on `input`; returns once it has ended and all that
 /// was worked on has been called off and has ended.
 ///
@@ -38,7 +42,8 @@ pub fn serve(
     })?;
     let redactor = Redactor::new();
     let complaints = Complaints::of(name, &redactor);
-    let mut hearing = Hearing::of(name, &redactor, connection, desk, Arc::default());
+    let hearing = Hearing::of(name, &redactor, connection, desk, Arc::default());
+    let mut hearing = hearing.with_room(MOST_CALLS);
     let mut piece = vec![0; PIECE];
     let heard = loop {
         match input.read(&mut piece) {

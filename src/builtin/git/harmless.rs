@@ -14,6 +14,9 @@ const FAILS: &str = "/usr/bin/false";
 /// command line.
 const OVER_ALL: &[(&str, &str)] = &[
     ("core.hooksPath", "/dev/null"),
+    // What these say of objects need not be true, and nothing looks whether it is.
+    ("core.commitGraph", "false"),
+    ("core.multiPackIndex", "false"),
     ("core.fsmonitor", "false"),
     ("core.pager", "cat"),
     ("core.editor", NOTHING),

@@ -62,6 +62,9 @@ const CONFIG: &str = "[core]\n\trepositoryformatversion = 0\n\tbare = true\n\
 /// What `HEAD` of a remote is called in the mirror.
 pub(super) const HEAD: &str = "refs/beige/HEAD";
 
+/// So many folders of further objects behind one another does git follow.
+const DEEPEST: usize = 5;
+
 /// Refs by name.
 pub(super) type Refs = BTreeMap<String, String>;
 
@@ -156,11 +159,28 @@ impl Scratch {
         }
         self.file("remote.git/HEAD", &format!("ref: {HEAD}\n"))?;
         self.file("remote.git/config", CONFIG)?;
-        self.file("remote.git/objects/info/alternates", &format!("{objects}\n"))?;
+        self.chain_objects(objects)?;
         if !shallow.is_empty() {
             self.file("remote.git/shallow", shallow)?;
         }
         self.write_refs(refs)
+    }
+
+    /// Gives the mirror those objects, at the end of as many folders of ours as
+    /// git follows. So what the repository of the workspace names as further
+    /// objects, which may be any file of a box, is not looked at there.
+    fn chain_objects(&self, objects: &str) -> Result<()> {
+        let mut folder = "remote.git/objects".to_owned();
+        self.folder("remote.git/chain")?;
+        for number in 1..=DEEPEST {
+            let next = format!("remote.git/chain/{number}");
+            self.folder(&next)?;
+            self.folder(&format!("{next}/info"))?;
+            let inside = format!("{MIRROR}/chain/{number}\n");
+            self.file(&format!("{folder}/info/alternates"), &inside)?;
+            folder = next;
+        }
+        self.file(&format!("{folder}/info/alternates"), &format!("{objects}\n"))
     }
 
     /// Gives the mirror these refs.

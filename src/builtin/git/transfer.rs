@@ -7,6 +7,8 @@
 mod fetch;
 mod push;
 
+use ring::rand::{SecureRandom, SystemRandom};
+
 use super::arguments::{Parsed, parse};
 use super::confine::{Bind, Cell};
 use super::failed;
@@ -15,7 +17,7 @@ use super::remotes::Remote;
 use super::scratch::{MIRROR, inside};
 use super::work::{NO_TRANSPORT, Printed, Work};
 use crate::builtin::Answer;
-use crate::error::Result;
+use crate::error::{Error, Kind, Result};
 
 /// Runs a call that transfers.
 pub(super) fn run(work: &Work<'_>) -> Result<Printed, Answer> {
@@ -51,18 +53,33 @@ struct Link<'a> {
     remote: &'a Remote,
     /// Ends with it.
     agent: Option<SshAgent>,
-    credential: Option<String>,
+    credential: Option<Credential>,
 }
 
-/// Where the credential lies inside, for as long as a step runs.
-const CREDENTIAL: &str = "/run/beige/credential";
+/// What is given to a remote.
+struct Credential {
+    /// Where it lies inside, for as long as a step runs: a name that nobody can
+    /// guess, so that no link among the objects of a workspace leads there.
+    place: String,
+    text: String,
+}
+
+impl Credential {
+    fn of(user: &str, word: &str) -> Result<Self> {
+        let mut name = [0; 16];
+        let filled = SystemRandom::new().fill(&mut name);
+        filled.map_err(|_| Error::new(Kind::Internal, "the system gives no random numbers"))?;
+        let place = inside(&format!("credential-{:032x}", u128::from_be_bytes(name)));
+        Ok(Self { place, text: format!("username={user}\npassword={word}\n") })
+    }
+}
 
 impl<'a> Link<'a> {
     fn open(work: &'a Work<'a>, remote: &'a Remote) -> Result<Self, Answer> {
         let agent = if remote.is_ssh { Some(ssh_agent(work).map_err(failed)?) } else { None };
         let credential = work.settings.credential(remote);
-        let credential =
-            credential.map(|(user, word)| format!("username={user}\npassword={word}\n"));
+        let credential = credential.map(|(user, word)| Credential::of(user, word));
+        let credential = credential.transpose().map_err(failed)?;
         Ok(Self { work, remote, agent, credential })
     }
 
@@ -80,21 +97,21 @@ impl<'a> Link<'a> {
         let cell = Cell {
             binds: self.binds(),
             network: true,
-            input_at: self.credential.as_ref().map(|_| CREDENTIAL),
+            input_at: self.credential.as_ref().map(|it| &*it.place),
             env,
             ..self.work.cell()
         };
         let program = [self.work.host.git.to_owned()].into_iter().chain(words.iter().cloned());
         let program: Vec<String> = program.collect();
-        let input = self.credential.as_ref().map(String::as_bytes);
+        let input = self.credential.as_ref().map(|it| it.text.as_bytes());
         self.work.run(&cell, &program, input).map_err(failed)
     }
 
     fn config(&self) -> Vec<(String, String)> {
         // What the repository of the objects has is told by us.
         let mut more = vec![("core.alternateRefsCommand".to_owned(), ":".to_owned())];
-        if self.credential.is_some() {
-            let helper = format!("!cat {CREDENTIAL} #");
+        if let Some(Credential { place, .. }) = &self.credential {
+            let helper = format!("!cat {place} #");
             more.push(("credential.helper".to_owned(), helper));
         }
         more

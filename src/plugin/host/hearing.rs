@@ -36,6 +36,7 @@ pub(in crate::plugin) struct Hearing {
     /// Dropped before the crew: that calls off what its workers wait for.
     open: Arc<Open>,
     crew: Crew,
+    most: usize,
 }
 
 /// Requests that are worked on, by their id, and how each is called off.
@@ -59,7 +60,15 @@ impl Hearing {
             lines: Lines::within(LONGEST),
             open: Arc::default(),
             crew: Crew::new(format!("plug-{plugin}-ask"), MOST_REQUESTS),
+            most: MOST_REQUESTS,
         }
+    }
+
+    /// With room for so many requests at a time.
+    pub(in crate::plugin) fn with_room(mut self, most: usize) -> Self {
+        self.crew = Crew::new(format!("plug-{}-ask", self.plugin), most);
+        self.most = most;
+        self
     }
 
     /// The next piece of what the plugin prints. An error is a breach after
@@ -161,7 +170,10 @@ impl Hearing {
         }
         let refused = match self.crew.spawn(work) {
             Ok(true) => return,
-            Ok(false) => format!("{MOST_REQUESTS} requests of this plugin are worked on already"),
+            Ok(false) => format!(
+                "{} requests of this plugin are worked on already; try again later",
+                self.most
+            ),
             Err(error) => error.to_string(),
         };
         locked(&self.open).remove(&id.to_string());

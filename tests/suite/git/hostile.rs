@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 use std::path::{Path, PathBuf};
 
-use super::{host_command, host_git, with_git};
+use super::{host_command, host_git, served, with_git};
 use crate::support::{World, agent_ids, some_world};
 
 /// What a trap does: from the top of a repository, in the workspace.
@@ -270,4 +270,56 @@ fn no_repository_shows_what_lies_outside_of_the_workspace() {
     });
     let through = format!("-C {} log", outside.display());
     check(&through, &|_| {});
+}
+
+/// Puts what is in one loose object where another is.
+fn pretend(objects: &Path, id: &str, other: &str) {
+    let path = |id: &str| objects.join(&id[..2]).join(&id[2..]);
+    fs::remove_file(path(id)).expect("removed");
+    fs::copy(path(other), path(id)).expect("copied");
+}
+
+#[test]
+fn a_forged_history_overwrites_nothing_over_there() {
+    let (world, server) = served("");
+    let before = server.id_of("refs/heads/main");
+    let lines = "git commit -q --amend -m other && git commit -q --allow-empty -m third";
+    world.sh(&format!("git clone -q {}/r.git t && cd t && {lines}", server.url())).expect(0);
+    let top = world.workspace("a").join("t");
+    let objects = top.join(".git/objects");
+    let id = host_git(&top, &["rev-parse", "HEAD~"]).trim().to_owned();
+    // As a child of what is over there it goes into the graph, and is then
+    // again what it was.
+    let tree = format!("{id}^{{tree}}");
+    let forged = host_git(&top, &["commit-tree", "-p", &before, "-m", "x", &tree]);
+    let kept = top.join("kept");
+    let place = objects.join(&id[..2]).join(&id[2..]);
+    fs::copy(&place, &kept).expect("copied");
+    pretend(&objects, &id, forged.trim());
+    host_git(&top, &["commit-graph", "write", "--reachable"]);
+    fs::remove_file(&place).expect("removed");
+    fs::rename(&kept, &place).expect("put back");
+    give(&top);
+    host_git(&top, &["merge-base", "--is-ancestor", &before, "HEAD"]);
+    let done = world.sh("cd t && git push");
+    assert!(done.code != 0 && done.stderr.contains("(non-fast-forward)"), "{}", done.stderr);
+    assert_eq!(server.id_of("refs/heads/main"), before);
+}
+
+#[test]
+fn no_link_among_the_objects_tells_what_it_leads_to() {
+    let (world, server) = served("");
+    world.sh(&format!("git clone -q {}/r.git t", server.url())).expect(0);
+    let check = |name: &str, file: &str, words: [&str; 2]| {
+        let place = format!(".git/objects/info/{name}");
+        let link = format!("mkdir -p $(dirname {place}) && ln -s {file} {place}");
+        let push = format!("git push origin HEAD:refs/heads/new-{}-{}", name.len(), file.len());
+        let done = world.sh(&format!("cd t && {link} && {push}; rm {place}"));
+        let told = done.text() + &done.stderr;
+        assert!(!words.iter().any(|it| told.contains(it)), "{name}, {file}: {told}");
+    };
+    for name in ["alternates", "commit-graphs/commit-graph-chain"] {
+        check(name, "/run/beige/credential", ["username", "password"]);
+        check(name, "/proc/self/mountinfo", [" /proc ", " /workspace "]);
+    }
 }

@@ -167,7 +167,8 @@ fn name_objects(work: &Work<'_>, updates: &mut [Update]) -> Result<(), Answer> {
     for update in updates.iter_mut().filter(|it| it.kind != '-') {
         let found = work.quietly(&["rev-parse", "--verify", "--end-of-options", &update.from])?;
         let id = found.out.trim().to_owned();
-        if !is_id(&id) {
+        // Nothing but zeros would remove what is over there.
+        if !is_id(&id) || id.bytes().all(|it| it == b'0') {
             return Err(found.into());
         }
         update.id = id;
