@@ -10,7 +10,7 @@ use std::process::Stdio;
 
 use serde_json::{Value, json};
 
-use crate::support::{World, is_alive, signal, some_world, wait_until};
+use crate::support::{Finished, World, is_alive, signal, some_world, wait_until};
 use registry::{Registry, Said, integrity, packed, whole};
 
 /// A folder with a plugin of that name that says `text`, as npm packs it.
@@ -228,6 +228,27 @@ fn what_is_wrong_with_a_download_is_said_and_leaves_nothing() {
     let said = String::from_utf8_lossy(&nowhere.stderr).into_owned();
     assert!(said.contains("127.0.0.1:1 was not reached: "), "{said}");
     assert!(said.contains("a folder or .tar.gz of this host, which needs none"), "{said}");
+}
+
+#[test]
+fn npm_itself_says_which_registry_is_meant() {
+    let (world, registry) = (some_world(), Registry::start());
+    registry.publish("hello", &[("1.0.0", &archive(&world, "hello", "1.0.0"))]);
+    let install = |folder: &str| {
+        let mut command = registry.command(&world, &["plugins", "install", "npm:hello"]);
+        command.env_remove("NPM_CONFIG_REGISTRY").env("PATH", world.root.join(folder));
+        Finished::from(command.output().expect("beige runs"))
+    };
+    let said = install("nowhere").expect(78).stderr;
+    assert!(said.contains("there is no npm on PATH; set NPM_CONFIG_REGISTRY"), "{said}");
+    let npm = world.root.join("bin/npm");
+    fs::create_dir_all(world.root.join("bin")).expect("a folder");
+    let script =
+        format!("#!/bin/sh\n[ \"$*\" = 'config get registry' ] && echo {}/", registry.url());
+    fs::write(&npm, script).expect("written");
+    fs::set_permissions(&npm, fs::Permissions::from_mode(0o755)).expect("made a program");
+    install("bin").expect(0);
+    assert_eq!(installed(&world), ["plugins/hello"]);
 }
 
 #[test]

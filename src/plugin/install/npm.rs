@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -15,12 +17,15 @@ use super::download::{Net, Wanted};
 use super::version::{Range, Version};
 use crate::config::home::open_own;
 use crate::error::{During, Error, Kind, Result};
+use crate::plugin::child::{self, Bounds};
+use crate::plugin::run::{self, Asker};
+use crate::worker::Cancel;
 
-/// Where packages are looked up unless the environment names another place.
-const PUBLIC: &str = "https://registry.example.org";
-
-/// Where the environment names another, as npm itself has it.
+/// Where the environment says which registry is meant, as npm itself has it.
 const NAMED: [&str; 2] = ["npm_config_registry", "NPM_CONFIG_REGISTRY"];
+
+/// How long npm may take to say it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Largest document of a package, in bytes.
 const LARGEST_DOCUMENT: u64 = 16 << 20;
@@ -55,8 +60,8 @@ struct Archive {
 
 /// Downloads the archive of a package into a new file.
 pub(super) fn download(net: &Net<'_>, name: &str, wanted: Option<&str>, to: &Path) -> Result<()> {
-    let named = NAMED.into_iter().find_map(|it| net.variable(it));
-    let registry = named.as_deref().unwrap_or(PUBLIC).trim_end_matches('/');
+    let registry = registry(net)?;
+    let registry = registry.trim_end_matches('/');
     // A scope stays one part of the address.
     let url = format!("{registry}/{}", name.replace('/', "%2f"));
     let document = document(net, &url)?;
@@ -86,6 +91,36 @@ pub(super) fn download_to(net: &Net<'_>, wanted: &Wanted<'_>, to: &Path) -> Resu
         file.write_all(piece).during(Kind::Internal, what())
     })?;
     Ok(STANDARD.encode(digest.finish()))
+}
+
+/// Where packages are looked up: what the environment says, or else npm, which
+/// knows the public registry and what a person's `.npmrc` says. It is asked in
+/// `/`, where no project of an agent's has a word.
+fn registry(net: &Net<'_>) -> Result<String> {
+    if let Some(named) = NAMED.into_iter().find_map(|it| net.variable(it)) {
+        return Ok(named);
+    }
+    let unknown = |why: &str| {
+        let what = format!(
+            "which npm registry is meant is not known: {why}; set NPM_CONFIG_REGISTRY to its \
+             address, or install npm, which knows the public one"
+        );
+        Error::new(Kind::Config, what)
+    };
+    let path = (net.environment)("PATH").unwrap_or_default();
+    let npm = run::on_path("npm", &path, Path::new("/")).next();
+    let mut command = Command::new(npm.ok_or_else(|| unknown("there is no npm on PATH"))?);
+    command.args(["config", "get", "registry"]).current_dir("/").env_clear().env("PATH", path);
+    command.envs((net.environment)("HOME").map(|it| ("HOME", it)));
+    let left = net.deadline.saturating_duration_since(Instant::now());
+    let bounds = Bounds { timeout: PATIENCE.min(left), stdout: 4096, stderr: 4096 };
+    let asker = Asker { cancel: &Cancel::never(), line: None };
+    let ended = child::run(&mut command, None, bounds, asker)?;
+    let said = String::from_utf8_lossy(&ended.stdout.bytes).trim().to_owned();
+    if ended.code == 0 && said.starts_with("http") {
+        return Ok(said);
+    }
+    Err(unknown("`npm config get registry` does not say"))
 }
 
 fn document(net: &Net<'_>, url: &str) -> Result<Document> {
