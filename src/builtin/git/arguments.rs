@@ -59,7 +59,11 @@ pub(super) fn read<'a>(args: &'a [String], settings: &Settings) -> Result<Asked<
 /// The command, if agents may have it and this one may.
 fn permitted(name: &str, settings: &Settings) -> Result<&'static Known, String> {
     let Some(command) = named(name) else {
-        return Err(format!("`git {name}` is not allowed here; `git` alone says what is"));
+        let hint = match name {
+            "config" => "; who commits is `identity` of the plugin's configuration",
+            _ => "; `git` alone says what is",
+        };
+        return Err(format!("`git {name}` is not allowed here{hint}"));
     };
     if !settings.allows(name) {
         return Err(format!("`git {name}` is not allowed by this agent's configuration"));

@@ -13,6 +13,8 @@ pub(super) struct Remote {
     /// Whether it is reached by ssh.
     pub(super) is_ssh: bool,
     pub(super) scheme: &'static str,
+    /// Who asks, where the URL says it.
+    user: Option<String>,
     /// `host[:port]/path`, without who asks.
     place: String,
 }
@@ -68,16 +70,21 @@ impl Remote {
         }
         check_path(url, path.strip_suffix('/').unwrap_or(path))?;
         let place = format!("{}/{path}", host.to_ascii_lowercase());
-        Ok(Self { url: url.to_owned(), is_ssh, scheme, place })
+        let user = user.map(str::to_owned);
+        Ok(Self { url: url.to_owned(), is_ssh, scheme, user, place })
     }
 
     /// Whether a glob names it: `https://host/path`, or `host/path` for https
-    /// and ssh alike, `user@host:path` for ssh, or a host alone for all that it
+    /// and ssh alike, `user@host:path` for ssh and that user, or a host alone for all that it
     /// has. `*` stays within a name, `**` goes through folders; `.git` at the
     /// end may be left out.
     pub(super) fn matches(&self, glob: &str) -> bool {
         let (scheme, place) = glob.split_once("://").map_or((None, glob), |it| (Some(it.0), it.1));
-        let place = place.split_once('@').map_or(place, |(_, it)| it);
+        let (user, place) = place.split_once('@').map_or((None, place), |it| (Some(it.0), it.1));
+        // With the same key another user over there may be another's account.
+        if user.is_some() && user != self.user.as_deref() {
+            return false;
+        }
         let (host, path) = place.split_once('/').unwrap_or((place, "**"));
         let by_colon = host
             .split_once(':')

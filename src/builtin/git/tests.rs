@@ -298,9 +298,11 @@ fn globs_are_compared_with_the_host_and_the_path() {
         check_glob(https, glob, false);
     }
     for url in ["git@github.com:me/r.git", "ssh://git@github.com/me/r.git", "github.com:/me/r"] {
-        for glob in ["git@github.com:me/*", "github.com/me/*", "ssh://github.com/**"] {
+        for glob in ["github.com/me/*", "ssh://github.com/**", "github.com"] {
             check_glob(url, glob, true);
         }
+        check_glob(url, "git@github.com:me/*", url.contains("git@"));
+        check_glob(url, "root@github.com:me/*", false);
         check_glob(url, "https://github.com/**", false);
         check_glob(url, "git@github.com:you/*", false);
     }
