@@ -78,6 +78,11 @@ impl Git {
     }
 }
 
+/// What this host lacks for it.
+pub(super) fn lack() -> Option<String> {
+    Host::look().err().map(|it| it.to_string())
+}
+
 impl Host {
     fn look() -> Result<Self> {
         let layout = HostLayout::look()?;

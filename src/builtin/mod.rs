@@ -36,6 +36,15 @@ fn named(name: &str) -> Option<Box<dyn Builtin>> {
     }
 }
 
+/// What this host lacks for the plugin of that name to do its work, and what to
+/// install or allow. May start two short programs.
+pub fn lack_of(name: &str) -> Option<String> {
+    match name {
+        "git" => git::lack(),
+        _ => None,
+    }
+}
+
 /// A call of a tool.
 pub struct Call<'a> {
     /// The tool: the name of the plugin's entry in the configuration.

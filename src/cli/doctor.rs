@@ -5,6 +5,7 @@
 
 mod gateway;
 mod home;
+mod plugins;
 mod providers;
 mod sandboxes;
 mod tools;
@@ -40,11 +41,11 @@ Usage: beige doctor [--json]
 
 Looks at the configuration, the state folder and its permissions, a gateway
 that runs, its port and sockets, disk space, Docker, Podman and bubblewrap with
-what each agent would get, and whether each provider that an agent uses is
-reached: there it asks for the list of models, with the key. It changes nothing
-and leaves nothing behind, but that the first command of Podman of a user
-without root, which this may be, makes that user's storage. Works with and
-without a running gateway.
+what each agent would get, the programs that plugins start, and whether each
+provider that an agent uses is reached: there it asks for the list of models,
+with the key. It changes nothing and leaves nothing behind, but that the first
+command of Podman of a user without root, which this may be, makes that user's
+storage. Works with and without a running gateway.
 
 A line is ok, a warning or a failure; each that is not ok says how to mend it.
 
@@ -95,6 +96,7 @@ struct Look<'a, T> {
 /// What a look found.
 enum Found {
     Gateway(Vec<Check>),
+    Plugins(Vec<Check>),
     Provider(Check),
     Engine(Engine, sandboxes::Containers),
     Bubblewrap(Result<String>),
@@ -151,6 +153,7 @@ fn slow_checks(patient: &Patient) -> Result<Vec<Check>> {
     let cooling = &cooling_of(&patient.home, now());
     let mut looks = vec![
         Look::new("gateway", || Found::Gateway(gateway::check(patient))),
+        Look::new("plugins", || Found::Plugins(plugins::check(patient))),
         Look::new("bubblewrap", || Found::Bubblewrap(sandboxes::bubblewrap())),
     ];
     looks.extend(Engine::all().map(|engine| {
@@ -169,13 +172,14 @@ fn slow_checks(patient: &Patient) -> Result<Vec<Check>> {
         }));
     }
     let (mut docker, mut podman, mut bubblewrap) = (None, None, None);
-    let (mut checks, mut last) = (Vec::new(), Vec::new());
+    let (mut checks, mut of_plugins, mut last) = (Vec::new(), Vec::new(), Vec::new());
     for found in side_by_side(looks)? {
         match found {
             Found::Engine(Engine::Docker, it) => docker = Some(it),
             Found::Engine(_, it) => podman = Some(it),
             Found::Bubblewrap(it) => bubblewrap = Some(it),
             Found::Gateway(it) => checks.extend(it),
+            Found::Plugins(it) => of_plugins = it,
             Found::Provider(it) => last.push(it),
         }
     }
@@ -183,6 +187,7 @@ fn slow_checks(patient: &Patient) -> Result<Vec<Check>> {
         let runtimes = sandboxes::Runtimes { docker, podman, bubblewrap };
         checks.extend(sandboxes::check(patient, &runtimes));
     }
+    checks.extend(of_plugins);
     checks.extend(last);
     Ok(checks)
 }

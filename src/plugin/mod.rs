@@ -32,6 +32,7 @@ pub(crate) mod child;
 mod fields;
 pub(crate) mod globs;
 mod listeners;
+mod needs;
 mod plugins;
 mod tree;
 mod typescript;

@@ -44,7 +44,7 @@ type Version = (u32, u32);
 
 /// A program that runs TypeScript.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Runtime {
+pub(super) enum Runtime {
     Node(PathBuf, Version),
     Deno(PathBuf),
     Bun(PathBuf),
@@ -81,7 +81,7 @@ pub(super) fn prepare(
 }
 
 /// The first of node, deno and bun on the plugin's PATH that can do it.
-fn find(launch: &Launch, asker: Asker<'_>) -> Result<Runtime> {
+pub(super) fn find(launch: &Launch, asker: Asker<'_>) -> Result<Runtime> {
     let mut passed_over = Vec::new();
     for program in run::on_path("node", launch.variable("PATH"), &launch.folder) {
         match node_version(launch, &program, asker) {

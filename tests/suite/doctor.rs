@@ -452,3 +452,35 @@ fn tools_with_the_name_of_a_program_and_plugins_that_are_not_installed_are_told(
     );
     expect(&report, "config", "warning", "start a gateway");
 }
+
+/// The report on these plugins.
+#[track_caller]
+fn report_on(plugins: &str, path: &str) -> Value {
+    let world = some_world();
+    let text = fs::read_to_string(world.config_file()).expect("a config");
+    let text = text.replacen("plugins: { ", &format!("plugins: {{ {plugins}, "), 1);
+    fs::write(world.config_file(), text).expect("written");
+    let folder = world.root.join("ts");
+    fs::create_dir_all(&folder).expect("a folder");
+    fs::write(folder.join("plugin.json"), r#"{"name": "ts"}"#).expect("written");
+    fs::write(folder.join("index.ts"), "").expect("written");
+    let plugins = world.beige(["doctor", "--json"]).env("PATH", path).output().expect("it runs");
+    serde_json::from_slice(&plugins.stdout).expect("a report")
+}
+
+#[test]
+fn a_plugin_whose_program_is_not_there_is_named() {
+    let here = std::env::var("PATH").expect("a PATH");
+    let report = report_on("fine: { command: ['sh'] }", &here);
+    expect(&report, "plugins", "ok", "are there");
+    let servers = "ghost: { command: ['beige-no-such-program'] }, gone: { command: ['/no/such'] }, \
+                   off: { command: ['beige-no-such-program'], enabled: false }";
+    let report = report_on(servers, &here);
+    expect(&report, "plugin ghost", "warning", "`beige-no-such-program` is not on PATH");
+    expect(&report, "plugin gone", "warning", "`/no/such` is not there");
+    let names: Vec<&Value> =
+        report["checks"].as_array().expect("checks").iter().map(|it| &it["name"]).collect();
+    assert!(!names.iter().any(|it| *it == "plugin off" || *it == "plugins"), "{names:?}");
+    let bare = report_on("ts: { path: './ts' }", "/var/empty");
+    expect(&bare, "plugin ts", "warning", "node 22.6 or newer");
+}
