@@ -268,7 +268,9 @@ fn list(all: &[Session], most: usize, told: &mut Told, current: &str) {
         }
     }
     if all.len() > most {
-        told.more = Some(format!("{} older sessions; -n N lists more", all.len() - most));
+        let more = all.len() - most;
+        let sessions = if more == 1 { "session" } else { "sessions" };
+        told.more = Some(format!("{more} older {sessions}; -n N lists more"));
     }
 }
 

@@ -7,6 +7,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{self, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -141,7 +142,7 @@ impl<'a> Child<'a> {
         bounds: Bounds,
         askers: Vec<BorrowedFd<'a>>,
     ) -> Result<Self> {
-        let mut process = command.spawn().map_err(|error| not_started(&error))?;
+        let mut process = command.spawn().map_err(|error| not_started(&error, command))?;
         let until = Instant::now() + bounds.timeout;
         let pid = Pid::from_child(&process);
         let guard = KillOnDrop { pid, armed: true };
@@ -344,24 +345,26 @@ pub(super) fn is_passing(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
-/// Says what a person can do, without what the host looks like.
-pub(super) fn not_started(error: &io::Error) -> Error {
+/// Says what a person can do. Agents read it too, so of the host it names the
+/// program's last part alone.
+pub(super) fn not_started(error: &io::Error, command: &Command) -> Error {
+    let program = Path::new(command.get_program());
+    let program = format!("its program `{}`", program.file_name().unwrap_or_default().display());
     let (kind, why) = match error.kind() {
         ErrorKind::NotFound => (
             Kind::Internal,
-            "its program, the interpreter named in the program's first line, or the plugin's \
-             folder is not there",
+            ", the interpreter named in the program's first line, or the plugin's folder is not \
+             there",
         ),
         ErrorKind::PermissionDenied => {
-            (Kind::Internal, "its program may not be executed, or a folder of PATH not be read")
+            (Kind::Internal, " may not be executed, or a folder of PATH not be read")
         }
-        ErrorKind::ExecutableFileBusy => {
-            (Kind::Busy, "its program is just being written; try again")
-        }
+        ErrorKind::ExecutableFileBusy => (Kind::Busy, " is just being written; try again"),
         ErrorKind::ArgumentListTooLong => {
-            (Kind::TooLarge, "its arguments and its environment are too long together")
+            let what = "its arguments and its environment are too long together";
+            return Error::new(Kind::TooLarge, what);
         }
-        _ => return Error::new(Kind::Internal, format!("start its program: {error}")),
+        _ => return Error::new(Kind::Internal, format!("start {program}: {error}")),
     };
-    Error::new(kind, why)
+    Error::new(kind, format!("{program}{why}"))
 }

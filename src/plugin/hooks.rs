@@ -105,10 +105,14 @@ pub enum Halt {
 }
 
 impl Halt {
-    /// What a person is told: a plugin's own words as they are.
+    /// What a person is told, who is told already that it was refused: a plugin's
+    /// own words as they are.
     pub fn reason(&self) -> String {
         match self {
             Self::Refused { reason: Some(reason), .. } => reason.clone(),
+            Self::Failed { plugin, hook, why } => {
+                format!("the hook {} of the plugin '{plugin}' failed: {why}", hook.name())
+            }
             other => other.to_string(),
         }
     }
@@ -136,11 +140,7 @@ impl fmt::Display for Halt {
                 write!(f, "refused by the plugin '{plugin}': {reason}")
             }
             Self::Refused { plugin, reason: None } => write!(f, "refused by the plugin '{plugin}'"),
-            Self::Failed { plugin, hook, why } => write!(
-                f,
-                "refused, since the hook {} of the plugin '{plugin}' failed: {why}",
-                hook.name()
-            ),
+            Self::Failed { .. } => write!(f, "refused, since {}", self.reason()),
             Self::CalledOff => write!(f, "called off while a plugin was asked"),
         }
     }

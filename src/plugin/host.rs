@@ -255,7 +255,7 @@ impl Shared {
                     // One that ran for a while died of something else.
                     pause = if lived > LONGEST_PAUSE { FIRST_PAUSE } else { pause };
                     let how = self.start.again();
-                    log::warn!("plugin '{name}' {why}; it is {how} again in {pause:?}");
+                    log::warn!("plugin '{name}' {why}; it is {how} again in {} s", pause.as_secs());
                     self.rest(&why, Some(Instant::now() + pause));
                 }
             }

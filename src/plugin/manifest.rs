@@ -214,12 +214,14 @@ fn parse(folder: PathBuf, value: &Value, findings: &mut Findings) -> Option<Mani
         commands: fields.texts("commands", findings).unwrap_or_default(),
         folder: folder.clone(),
     };
+    // Also where the server is wrong: nothing more is told for that.
+    let is_server = is_server(&folder, &fields);
     let server = server(&folder, &fields, findings);
-    let tools = match &server {
-        Some(_) => server_tools(&shared, &fields, findings),
-        None => tools(&shared, &fields, findings),
+    let tools = match is_server {
+        true => server_tools(&shared, &fields, findings),
+        false => tools(&shared, &fields, findings),
     };
-    let (hooks, skills) = check_provides(&fields, server.is_some(), findings);
+    let (hooks, skills) = check_provides(&fields, is_server, findings);
     Some(Manifest {
         name: name?,
         folder,
@@ -247,6 +249,11 @@ fn plugin_name(fields: &Fields<'_>, findings: &mut Findings) -> Option<String> {
     Some(name)
 }
 
+fn is_server(folder: &Path, fields: &Fields<'_>) -> bool {
+    let has = |key: &str| fields.get(key).is_some();
+    has("command") || has("builtin") || entry::is_there(folder, fields)
+}
+
 /// A plugin of a form that is not built would be loaded and do nothing.
 fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Findings) {
     let has = |key: &str| fields.get(key).is_some();
@@ -255,8 +262,7 @@ fn refuse_other_forms(folder: &Path, fields: &Fields<'_>, findings: &mut Finding
         let what = "builtin: a plugin of beige's own has neither `command`, `entry` nor `tools`";
         findings.errors.push(what.into());
     }
-    let is_server = has("command") || has("builtin") || is_typescript;
-    match (has("tools") && !has("builtin"), is_server) {
+    match (has("tools") && !has("builtin"), is_server(folder, fields)) {
         (true, true) if !is_typescript => findings.errors.push(
             "command: a plugin has either `command` or `tools` with `run`; the server of \
              `command` tells its tools itself, and `provides.tools` names them"

@@ -212,7 +212,7 @@ fn one_that_is_not_there_is_left_out_until_it_is() {
     let port = Far::start(world, 0, &[]).port;
     configure(world, port, KEY);
     world.start_gateway();
-    wait_until("it was tried", || world.gateway_log().contains("it is tried again in 1s"));
+    wait_until("it was tried", || world.gateway_log().contains("it is tried again in 1 s"));
     let told = "plugin 'p' is not running: is not reached at http://127.0.0.1:";
     fails(world, "p echo", told);
     let _far = Far::start(world, port, &[]);

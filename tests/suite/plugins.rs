@@ -234,7 +234,7 @@ fn several_plugins_of_one_folder_come_and_go_together() {
 #[test]
 fn the_list_says_what_is_wrong_and_a_persons_own_folder_is_never_removed() {
     let world = world(
-        "    own: { path: './own' },\n    gone: { path: './gone' },\n    off: { path: './own', enabled: false },\n",
+        "    own: { path: './own' },\n    mcp: { command: ['true'] },\n    gone: { path: './gone' },\n    off: { path: './own', enabled: false },\n",
     );
     let folder = write_plugin(&world, "own", "own", "one");
     let shown = world.run(["plugins", "list"]).expect(0).text();
@@ -242,10 +242,12 @@ fn the_list_says_what_is_wrong_and_a_persons_own_folder_is_never_removed() {
     assert!(shown.contains("./own (not enabled)"), "{shown}");
     let gone = listed(&world).into_iter().find(|it| it["name"] == "gone").expect("listed");
     assert_eq!(gone["problems"].as_array().map(Vec::len), Some(1), "{gone}");
+    let mcp = listed(&world).into_iter().find(|it| it["name"] == "mcp").expect("listed");
+    assert_eq!(mcp["tools"], serde_json::json!(["mcp"]), "a server gives one tool: {mcp}");
     world.run(["plugins", "update"]).expect(0);
     let none = world.run(["plugins", "update", "own"]).expect(1);
     assert!(none.stderr.contains("no `_source`"), "{}", none.stderr);
-    for name in ["own", "gone", "off"] {
+    for name in ["own", "gone", "off", "mcp"] {
         world.run(["plugins", "remove", name]).expect(0);
     }
     assert!(folder.join("plugin.json").exists());

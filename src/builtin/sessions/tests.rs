@@ -86,7 +86,7 @@ fn own_sessions_are_listed_by_what_names_them() {
     world.check(
         &["list", "-n1"],
         "2026-12-01 00:00  api:a:x (this one)  new said\n\
-         [there is more: 1 older sessions; -n N lists more]\n",
+         [there is more: 1 older session; -n N lists more]\n",
     );
     let listed: Value =
         serde_json::from_str(&world.run(&["list", "--json"]).output).unwrap_or_default();

@@ -60,9 +60,14 @@ impl Listed {
         let text = |key: &str| entry[key].as_str().map(str::to_owned);
         let folder = text("path").and_then(|it| folder_of(&place.file, &it));
         let source = text("_source").map(|it| it.replace("$${", "${"));
-        let of_builtin = |it| manifest::of_builtin(name, it, &place.home.plugin_files(name));
+        let files = place.home.plugin_files(name);
         let manifest = match entry["builtin"].as_str() {
-            Some(builtin) => Some(of_builtin(builtin)),
+            Some(builtin) => Some(manifest::of_builtin(name, builtin, &files)),
+            // What these are is not looked at, only that they give a tool.
+            None if entry.get("url").is_some() => Some(Ok(manifest::of_url(name, "", &files))),
+            None if entry.get("command").is_some() => {
+                Some(Ok(manifest::of_command(name, &[], &files)))
+            }
             None => folder.as_deref().map(manifest::read),
         };
         let (manifest, problems) = match manifest {

@@ -250,9 +250,10 @@ fn a_refusal_names_the_plugin_and_its_reason() {
         hook: Hook::PreToolExec,
         why: "no answer within 10 s".into(),
     };
-    let want =
-        "refused, since the hook preToolExec of the plugin 'p' failed: no answer within 10 s";
-    assert_eq!((failed.to_string(), failed.reason()), (want.into(), want.into()));
+    let why = "the hook preToolExec of the plugin 'p' failed: no answer within 10 s";
+    assert_eq!(failed.to_string(), format!("refused, since {why}"));
+    // Whoever tells a reason says "refused" before it.
+    assert_eq!(failed.reason(), why);
     let plain = refused("p", Some("no rm"));
     assert_eq!(plain.to_string(), "refused by the plugin 'p': no rm");
     assert_eq!(plain.reason(), "no rm");

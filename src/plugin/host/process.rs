@@ -41,7 +41,8 @@ impl Process {
     pub(super) fn start(launch: &Launch) -> Result<(Self, Pipes)> {
         let mut command = launch.command()?;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.process_group(0).spawn().map_err(|it| not_started(&it))?;
+        let child = command.process_group(0).spawn();
+        let mut child = child.map_err(|it| not_started(&it, &command))?;
         let pid = Pid::from_child(&child);
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let handle = pidfd_open(pid, PidfdFlags::empty());

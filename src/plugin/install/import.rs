@@ -82,6 +82,9 @@ fn server_of(given: &str, server: &Value) -> Result<Imported> {
     if fields.get("disabled") == Some(&Value::Bool(true)) {
         entry.push(("enabled".into(), Value::Bool(false).into()));
     }
+    if fields.get("type").is_some_and(|it| it == "sse") {
+        notes.push("beige speaks MCP's Streamable HTTP, and not the older HTTP+SSE".into());
+    }
     for key in fields.keys().filter(|it| !KNOWN.contains(&it.as_str())) {
         notes.push(format!("`{key}` has no place in an entry and is left out"));
     }
@@ -216,6 +219,20 @@ mod tests {
         let (_, entry, notes) = imported(&far).unwrap_or_default().remove(0);
         assert_eq!(entry, json!({"url": "https://h/"}));
         assert_eq!(notes, ["`env` means nothing to such a server and is left out"]);
+    }
+
+    #[test]
+    fn a_server_of_the_older_transport_is_told() {
+        for (server, want) in [
+            (json!({"url": "https://h/sse", "type": "sse"}), 1),
+            (json!({"url": "https://h/mcp", "type": "http"}), 0),
+            (json!({"url": "https://h/mcp"}), 0),
+        ] {
+            let notes =
+                imported(&json!({"servers": {"x": server}})).unwrap_or_default().remove(0).2;
+            assert_eq!(notes.len(), want, "{server}: {notes:?}");
+            assert!(notes.iter().all(|it| it.contains("HTTP+SSE")), "{notes:?}");
+        }
     }
 
     #[test]

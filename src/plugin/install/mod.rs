@@ -391,8 +391,11 @@ fn read(staging: &Path, below: &Path) -> Result<Manifest> {
     manifest::read(&folder).map_err(|wrong| {
         let inside = format!("{}/", staging.display());
         let wrong: Vec<String> = wrong.iter().map(|it| it.replace(&inside, "")).collect();
-        let place = if below.as_os_str().is_empty() { "." } else { &below.to_string_lossy() };
-        Error::new(Kind::Denied, format!("{place}: {}", wrong.join(&format!("\n{place}: "))))
+        let place = match below.as_os_str().is_empty() {
+            true => String::new(),
+            false => format!("{}: ", below.display()),
+        };
+        Error::new(Kind::Denied, format!("{place}{}", wrong.join(&format!("\n{place}"))))
     })
 }
 

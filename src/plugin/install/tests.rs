@@ -140,7 +140,10 @@ fn what_is_no_sound_plugin_is_refused_and_leaves_nothing() {
     folder.write("broken/deep/plugin.json", r#"{"name": "X", "tools": []}"#);
     check("broken", "deep: plugin.json: name: \"X\" is not [a-z0-9]");
     folder.write("json/plugin.json", "{");
-    check("json", ".: plugin.json: EOF");
+    check("json", "EOF while parsing an object");
+    // A source that is one plugin needs no name of a folder.
+    let error = staged(&folder, &shelf, "json").map_err(|it| it.to_string()).err();
+    assert!(error.as_ref().is_some_and(|it| it.starts_with("plugin.json: ")), "{error:?}");
     write_plugin(&folder, "twice/a", "same");
     write_plugin(&folder, "twice/b", "same");
     check("twice", "two plugins `same`");

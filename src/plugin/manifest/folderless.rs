@@ -13,9 +13,10 @@ use crate::plugin::builtins;
 use crate::plugin::fields::Findings;
 
 /// The manifest of a server that has none: it runs in `folder` and gives one
-/// tool, which is named as the plugin.
+/// tool, which is named as the plugin. Agents are told the program's name alone.
 pub fn of_command(name: &str, argv: &[OsString], folder: &Path) -> Manifest {
-    let program = argv.first().map(|it| Path::new(it).display().to_string());
+    let program = argv.first().and_then(|it| Path::new(it).file_name());
+    let program = program.map(|it| it.display().to_string());
     let server = Server { argv: argv.to_vec(), entry: None, env: BTreeMap::new() };
     let manifest = of_server(name, &program.unwrap_or_default(), folder);
     Manifest { server: Some(server), ..manifest }
@@ -63,6 +64,14 @@ fn of_server(name: &str, what: &str, folder: &Path) -> Manifest {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn agents_are_told_a_programs_name_and_no_path_of_this_host() {
+        for program in ["/opt/team/server", "server"] {
+            let tools = of_command("near", &[program.into(), "/srv".into()], Path::new("/")).tools;
+            assert_eq!(tools[0].description, "Tools of the server `server`", "{program}");
+        }
+    }
 
     #[test]
     fn agents_are_told_the_host_and_no_key() {

@@ -273,6 +273,12 @@ fn a_server_that_cannot_be_one_is_refused() {
         json!({"command": ["./plain"]}),
         &["command: `./plain` is not executable; `chmod +x` makes it so"],
     );
+    // What follows from that alone is not told.
+    check_server(
+        json!({"command": ["./plain"], "timeoutSeconds": 5, "env": {},
+            "provides": {"tools": ["p", "p.a"], "channel": true, "hooks": ["prePrompt"]}}),
+        &["command: `./plain` is not executable; `chmod +x` makes it so"],
+    );
     check_server(
         json!({"command": ["./tool"], "provides": {"tools": ["q"]}}),
         &["provides.tools: \"q\" must be `p` or `p.PART`"],
@@ -311,6 +317,8 @@ fn a_plugin_in_typescript_begins_with_its_entry_or_an_index() {
     check_entry(r#"{"name": "p", "entry": "../q.ts"}"#, &["q.ts"], outside);
     let none = Err("entry: `index.ts`: No such file or directory (os error 2)");
     check_entry(r#"{"name": "p", "entry": "index.ts"}"#, &[], none);
+    let hook = r#"{"name": "p", "entry": "index.ts", "provides": {"hooks": ["prePrompt"]}}"#;
+    check_entry(hook, &[], none);
     let both = Err("entry: a plugin that has it has no `command`");
     check_entry(r#"{"name": "p", "command": ["./tool"], "entry": "index.ts"}"#, index, both);
 }

@@ -99,18 +99,23 @@ fn a_program_that_cannot_start_is_a_clear_error() {
         assert_eq!(failed, Some(format!("run the tool `p`: {want}")));
     };
     let scratch = Scratch::new();
-    let not_there = "its program, the interpreter named in the program's first line, or the plugin's folder \
-         is not there";
-    check(Program::OnPath("beige-no-such-program".into()), not_there);
+    let not_there = |program: &str| {
+        format!(
+            "its program `{program}`, the interpreter named in the program's first line, or the \
+             plugin's folder is not there"
+        )
+    };
+    let absent = "beige-no-such-program";
+    check(Program::OnPath(absent.into()), &not_there(absent));
     let script = scratch.path().join("no-interpreter");
     // Written by a child: a process that a test beside this one starts would
     // otherwise hold it open for writing for a moment.
     let write = format!("echo '#!/no/such' > {0}; chmod +x {0}", script.display());
     assert!(run(&tool(&write), &[]).is_ok_and(|it| it.exit_code == 0));
-    check(Program::Inside(script), not_there);
+    check(Program::Inside(script), &not_there("no-interpreter"));
     let plain = scratch.write("plain", "");
     check(
         Program::Inside(plain),
-        "its program may not be executed, or a folder of PATH not be read",
+        "its program `plain` may not be executed, or a folder of PATH not be read",
     );
 }
